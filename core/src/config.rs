@@ -1,0 +1,213 @@
+//! The settings of the machine, validated once by whoever builds them. They do not change while running.
+//!
+//! Limits carry their unit in the name. Each shard gets its own [`Config`]; limits that are per process have
+//! been divided among the shards before.
+
+use std::time::Duration;
+
+/// Settings of one shard.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Kafka listener.
+    pub listener: ListenerConfig,
+    /// Finding and reaching brokers.
+    pub cluster: ClusterConfig,
+    /// LFS HTTP API; `None` when it is off.
+    pub lfs: Option<LfsConfig>,
+    /// Orderly end.
+    pub shutdown: ShutdownConfig,
+    /// Shard 0 runs what a process needs once: the S3 health check.
+    pub first_shard: bool,
+}
+
+/// Kafka listener.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// Host in Metadata and FindCoordinator.
+    pub advertised_host: String,
+    /// Port in Metadata and FindCoordinator.
+    pub advertised_port: u16,
+    /// Largest accepted request frame, bytes.
+    pub request_max_bytes: usize,
+    /// Requests of one client that may wait for their answers.
+    pub inflight_requests_per_client: usize,
+    /// Bytes of requests of one client that may wait for their answers.
+    pub inflight_bytes_per_client: usize,
+    /// Bytes of frames above 64 KiB that the shard may hold at once.
+    pub frame_memory_bytes: usize,
+    /// Kafka connections of the shard.
+    pub connections: usize,
+    /// A client that sends nothing and waits for nothing is closed after this time; `None` never.
+    pub idle_timeout: Option<Duration>,
+    /// Longest wait that one Fetch of ours asks of a broker, so that nothing queues long behind it.
+    pub fetch_wait_slice: Duration,
+}
+
+/// Finding and reaching brokers.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// Static `host:port` list; disables discovery and TTL when it is not empty.
+    pub static_backends: Vec<String>,
+    /// How long knowledge stays fresh after its proof.
+    pub cache_ttl: Duration,
+    /// Attempts to reach a broker, at least 1.
+    pub connect_attempts: u32,
+    /// Wait between attempts.
+    pub connect_backoff: Duration,
+    /// One dial.
+    pub dial_timeout: Duration,
+    /// All dials and waits of one request together.
+    pub connect_total: Duration,
+    /// What kind of cluster the brokers are.
+    pub kind: ClusterKind,
+}
+
+/// What is expected of the brokers; everything that depends on it is in one place each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterKind {
+    /// KafScale brokers with their habits.
+    KafScale,
+}
+
+/// LFS HTTP API.
+#[derive(Clone, Debug)]
+pub struct LfsConfig {
+    /// Bucket name, for envelopes and checks.
+    pub bucket: String,
+    /// First segment of object keys.
+    pub namespace: String,
+    /// `proxy_id` of envelopes, may be empty.
+    pub proxy_id: String,
+    /// Static broker list of this path; used when the cluster has none.
+    pub static_backends: Vec<String>,
+    /// Attempts to reach a broker before an upload, at least 1.
+    pub connect_attempts: u32,
+    /// Wait between attempts.
+    pub connect_backoff: Duration,
+    /// One dial, TLS and SASL included.
+    pub dial_timeout: Duration,
+    /// Largest blob, bytes; `None` is unlimited.
+    pub max_blob_bytes: Option<u64>,
+    /// Size of an S3 part, bytes; at least 5 MiB in production, where settings are parsed.
+    pub chunk_bytes: usize,
+    /// Bodies that end below this go up in one PutObject; 5 MiB in production.
+    pub single_put_below_bytes: usize,
+    /// Parts of one upload in flight at once.
+    pub parts_in_flight: usize,
+    /// Bytes of all uploads that the shard may hold at once.
+    pub upload_memory_bytes: usize,
+    /// Default of `X-LFS-Checksum-Alg`.
+    pub checksum_algorithm: crate::lfs::checksum::Algorithm,
+    /// Longest topic name.
+    pub topic_max_length: usize,
+    /// Presigned URLs allowed.
+    pub presign_enabled: bool,
+    /// Longest validity of a presigned URL.
+    pub presign_ttl: Duration,
+    /// Downloads up to this size are verified in memory, bytes.
+    pub download_memory_bytes: u64,
+    /// Bytes of temporary files that the shard may hold at once.
+    pub download_disk_bytes: u64,
+    /// API key; `None` lets everybody in.
+    pub api_key: Option<String>,
+    /// No byte of a body for so long: 408.
+    pub read_timeout: Duration,
+    /// No byte of an answer taken for so long: the connection is broken.
+    pub write_timeout: Duration,
+    /// Interval of HeadBucket.
+    pub s3_health_interval: Duration,
+    /// Create the bucket at start if HeadBucket fails.
+    pub ensure_bucket: bool,
+    /// Exchanges of the shard at once.
+    pub exchanges: usize,
+}
+
+/// Orderly end.
+#[derive(Clone, Debug)]
+pub struct ShutdownConfig {
+    /// Not ready, but still serving and accepting.
+    pub grace: Duration,
+    /// After the grace: time for what is in flight.
+    pub drain: Duration,
+}
+
+const MIB: usize = 1024 * 1024;
+
+impl Default for ListenerConfig {
+    fn default() -> Self {
+        Self {
+            advertised_host: String::new(),
+            advertised_port: 9092,
+            request_max_bytes: 100 * MIB,
+            inflight_requests_per_client: 64,
+            inflight_bytes_per_client: 128 * MIB,
+            frame_memory_bytes: 512 * MIB,
+            connections: 50_000,
+            idle_timeout: None,
+            fetch_wait_slice: Duration::from_millis(500),
+        }
+    }
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            static_backends: Vec::new(),
+            cache_ttl: Duration::from_secs(60),
+            connect_attempts: 6,
+            connect_backoff: Duration::from_millis(500),
+            dial_timeout: Duration::from_secs(5),
+            connect_total: Duration::from_secs(15),
+            kind: ClusterKind::KafScale,
+        }
+    }
+}
+
+impl Default for LfsConfig {
+    fn default() -> Self {
+        Self {
+            bucket: String::new(),
+            namespace: "default".into(),
+            proxy_id: String::new(),
+            static_backends: Vec::new(),
+            connect_attempts: 6,
+            connect_backoff: Duration::from_millis(500),
+            dial_timeout: Duration::from_secs(5),
+            max_blob_bytes: Some(5 << 30),
+            chunk_bytes: 5 * MIB,
+            single_put_below_bytes: 5 * MIB,
+            parts_in_flight: 3,
+            upload_memory_bytes: 256 * MIB,
+            checksum_algorithm: crate::lfs::checksum::Algorithm::Sha256,
+            topic_max_length: 249,
+            presign_enabled: false,
+            presign_ttl: Duration::from_secs(120),
+            download_memory_bytes: MIB as u64,
+            download_disk_bytes: 10 << 30,
+            api_key: None,
+            read_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(300),
+            s3_health_interval: Duration::from_secs(30),
+            ensure_bucket: false,
+            exchanges: 4_096,
+        }
+    }
+}
+
+impl Default for ShutdownConfig {
+    fn default() -> Self {
+        Self { grace: Duration::ZERO, drain: Duration::from_secs(10) }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listener: ListenerConfig::default(),
+            cluster: ClusterConfig::default(),
+            lfs: None,
+            shutdown: ShutdownConfig::default(),
+            first_shard: true,
+        }
+    }
+}

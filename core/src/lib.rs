@@ -1,0 +1,46 @@
+//! The decisions of kafscale-proxy, as a pure state machine.
+//!
+//! The machine holds no socket, file, clock, thread, channel, future or random source. It is told facts
+//! ([`Input`]) and answers with orders ([`Effect`]); a runtime carries the orders out and reports what became of them.
+#![forbid(unsafe_code)]
+#![deny(missing_docs, unused_must_use)]
+
+mod cluster;
+mod compute;
+mod config;
+mod context;
+mod effect;
+mod error;
+pub mod etcd;
+mod input;
+mod lfs;
+mod listener;
+mod operation;
+mod random;
+pub mod s3;
+mod time;
+mod timers;
+
+pub use compute::{Computed, Job};
+pub use config::{ClusterConfig, ClusterKind, Config, LfsConfig, ListenerConfig, ShutdownConfig};
+pub use error::DriverMisuse;
+pub use operation::{OperationId, Outcome};
+pub use time::{Monotonic, Now};
+pub use timers::{Timeout, Timer};
+
+/// What the machine is told.
+pub mod inputs {
+    pub use crate::input::{
+        Broker, BrokerConnectionId, Client, ClientId, ConnectError, Etcd, ExchangeId, FileId, Http, HttpServer,
+        ReadResult, S3, TempFile,
+    };
+}
+
+/// What the machine orders.
+pub mod effects {
+    pub use crate::effect::{Broker, Client, Etcd, Http, ResponseBody, S3, TempFile};
+}
+
+pub use effect::{Effect, Effects};
+pub use input::Input;
+pub use lfs::checksum::Algorithm;
