@@ -164,3 +164,6 @@ pub(crate) enum Owner {
     /// The proof of the lease prefix is older than the TTL: ask [`Question::Freshness`] first.
     Unproven,
 }
+
+/// What is known of the cluster.
+pub(crate) struct Cluster {}
