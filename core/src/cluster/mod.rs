@@ -78,6 +78,8 @@ pub(crate) enum Question {
     Coordinator { group: String },
     /// The identity of a topic (etcd contract section 5).
     Generation { topic: String },
+    /// Which partitions a group has ever committed an offset for: the keys under `/kafscale/consumers/<g>/offsets/`.
+    CommittedPartitions { group: String },
 }
 
 /// The answer to a [`Question`]. What was learned is in the [`Cluster`] by then.
@@ -87,6 +89,8 @@ pub(crate) enum Answer {
     Learned,
     /// To [`Question::Generation`].
     Generation(TopicGeneration),
+    /// To [`Question::CommittedPartitions`]: topic and partition, in key order.
+    CommittedPartitions(Vec<(String, i32)>),
     /// etcd could not be read. The text is for logs.
     Unreadable(String),
 }
@@ -115,6 +119,8 @@ pub(crate) enum Read {
     GroupLease { group: String },
     /// The transaction of [`Question::Generation`].
     Generation { topic: String },
+    /// The keys of [`Question::CommittedPartitions`], without their values.
+    CommittedPartitions { group: String },
 }
 
 /// What the cluster wants done; [`crate::Proxy`] turns it into effects.
