@@ -15,6 +15,8 @@ pub mod etcd;
 mod input;
 mod lfs;
 mod listener;
+#[cfg(feature = "model")]
+pub mod model;
 mod operation;
 mod random;
 pub mod s3;
