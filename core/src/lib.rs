@@ -13,6 +13,7 @@ mod effect;
 mod error;
 pub mod etcd;
 mod input;
+pub mod kafka;
 mod lfs;
 mod listener;
 #[cfg(feature = "model")]

@@ -1,0 +1,184 @@
+//! Which APIs exist here, which versions of them are known, and which are told to clients.
+
+use crate::config::ClusterKind;
+
+/// Versions of an API, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionRange {
+    /// Lowest.
+    pub min: i16,
+    /// Highest.
+    pub max: i16,
+}
+
+impl VersionRange {
+    /// From both ends, the lower first.
+    pub const fn new(min: i16, max: i16) -> Self {
+        Self { min, max }
+    }
+
+    /// Whether the version is one of them.
+    pub const fn contains(self, version: i16) -> bool {
+        self.min <= version && version <= self.max
+    }
+
+    /// What both have in common, if anything.
+    pub fn intersection(self, other: Self) -> Option<Self> {
+        let common = Self { min: self.min.max(other.min), max: self.max.min(other.max) };
+        (common.min <= common.max).then_some(common)
+    }
+
+    /// Every version, ascending.
+    pub fn iter(self) -> impl Iterator<Item = i16> {
+        self.min..=self.max
+    }
+}
+
+/// One row per API: name, key, versions whose layout is known, first flexible version (requests and responses alike).
+macro_rules! apis {
+    ($($(#[$doc:meta])* $name:ident = $key:literal, $min:literal..=$max:literal, $flexible:expr;)*) => {
+        /// An API of the Kafka protocol that this crate knows.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(i16)]
+        pub enum ApiKey {
+            $($(#[$doc])* $name = $key,)*
+        }
+
+        impl ApiKey {
+            /// All of them, by key.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// By its key, if it is known here.
+            pub fn from_key(key: i16) -> Option<Self> {
+                match key {
+                    $($key => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Versions whose layout is known: what can be decoded and encoded, whatever is advertised.
+            pub const fn known_versions(self) -> VersionRange {
+                match self {
+                    $(Self::$name => VersionRange::new($min, $max),)*
+                }
+            }
+
+            /// First version with compact lengths and tagged fields, of the request and of the response; `None` if
+            /// there is no such version.
+            pub const fn flexible_from(self) -> Option<i16> {
+                match self {
+                    $(Self::$name => $flexible,)*
+                }
+            }
+        }
+    };
+}
+
+apis! {
+    /// Produce.
+    Produce = 0, 0..=9, Some(9);
+    /// Fetch.
+    Fetch = 1, 4..=13, Some(12);
+    /// ListOffsets.
+    ListOffsets = 2, 0..=4, Some(6);
+    /// Metadata.
+    Metadata = 3, 0..=12, Some(9);
+    /// OffsetCommit.
+    OffsetCommit = 8, 1..=8, Some(8);
+    /// OffsetFetch.
+    OffsetFetch = 9, 1..=7, Some(6);
+    /// FindCoordinator.
+    FindCoordinator = 10, 0..=4, Some(3);
+    /// JoinGroup.
+    JoinGroup = 11, 0..=9, Some(6);
+    /// Heartbeat.
+    Heartbeat = 12, 0..=4, Some(4);
+    /// LeaveGroup.
+    LeaveGroup = 13, 0..=4, Some(4);
+    /// SyncGroup.
+    SyncGroup = 14, 0..=5, Some(4);
+    /// DescribeGroups.
+    DescribeGroups = 15, 0..=5, Some(5);
+    /// ListGroups.
+    ListGroups = 16, 0..=5, Some(3);
+    /// SaslHandshake.
+    SaslHandshake = 17, 0..=1, None;
+    /// ApiVersions.
+    ApiVersions = 18, 0..=4, Some(3);
+    /// CreateTopics.
+    CreateTopics = 19, 0..=7, Some(5);
+    /// DeleteTopics.
+    DeleteTopics = 20, 0..=6, Some(4);
+    /// InitProducerId.
+    InitProducerId = 22, 0..=4, Some(2);
+    /// OffsetForLeaderEpoch.
+    OffsetForLeaderEpoch = 23, 0..=3, Some(4);
+    /// DescribeConfigs.
+    DescribeConfigs = 32, 0..=4, Some(4);
+    /// AlterConfigs.
+    AlterConfigs = 33, 0..=2, Some(2);
+    /// SaslAuthenticate.
+    SaslAuthenticate = 36, 0..=2, Some(2);
+    /// CreatePartitions.
+    CreatePartitions = 37, 0..=3, Some(2);
+    /// DeleteGroups.
+    DeleteGroups = 42, 0..=2, Some(2);
+}
+
+impl ApiKey {
+    /// Whether this version has compact lengths and tagged fields.
+    pub fn is_flexible(self, version: i16) -> bool {
+        self.flexible_from().is_some_and(|first| version >= first)
+    }
+}
+
+impl From<ApiKey> for i16 {
+    fn from(key: ApiKey) -> Self {
+        key as Self
+    }
+}
+
+/// What clients of a cluster are told, in this order (ApiVersions).
+pub fn advertised(kind: ClusterKind) -> &'static [(ApiKey, VersionRange)] {
+    match kind {
+        ClusterKind::KafScale => KAFSCALE,
+    }
+}
+
+/// What clients of a cluster are told of one API; `None` if it is not listed.
+pub fn advertised_versions(kind: ClusterKind, api: ApiKey) -> Option<VersionRange> {
+    advertised(kind).iter().find(|(listed, _)| *listed == api).map(|(_, range)| *range)
+}
+
+/// The ranges that KafScale brokers themselves speak, except where the proxy answers by itself.
+const KAFSCALE: &[(ApiKey, VersionRange)] =
+    &[(ApiKey::Produce, VersionRange::new(0, 9)), (ApiKey::Fetch, VersionRange::new(11, 13))];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_advertised_can_be_decoded() {
+        for (api, range) in advertised(ClusterKind::KafScale) {
+            assert_eq!(api.known_versions().intersection(*range), Some(*range), "{api:?}");
+        }
+    }
+
+    #[test]
+    fn keys_lead_back_to_their_api() {
+        for api in ApiKey::ALL {
+            assert_eq!(ApiKey::from_key(i16::from(*api)), Some(*api));
+        }
+        assert_eq!(ApiKey::from_key(-1), None);
+        assert_eq!(ApiKey::from_key(68), None);
+    }
+
+    #[test]
+    fn intersections() {
+        let range = VersionRange::new;
+        assert_eq!(range(0, 9).intersection(range(3, 13)), Some(range(3, 9)));
+        assert_eq!(range(0, 2).intersection(range(2, 2)), Some(range(2, 2)));
+        assert_eq!(range(0, 2).intersection(range(3, 13)), None);
+    }
+}

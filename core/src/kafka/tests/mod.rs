@@ -1,0 +1,79 @@
+//! What holds for every message and version: round trips, agreement with an independent codec, hostile input.
+
+mod differential;
+mod hostile;
+mod round_trip;
+
+use bytes::{Bytes, BytesMut};
+
+use super::message::Message;
+use super::wire::{Layout, Wire};
+
+/// Choices drawn from a list of bytes; zeros when it is used up, which makes small values.
+pub(crate) struct Draw<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Draw<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        *first
+    }
+
+    pub(crate) fn below(&mut self, end: u8) -> u8 {
+        self.byte() % end
+    }
+
+    /// Small ones, extremes, and now and then anything.
+    pub(crate) fn integer(&mut self) -> i64 {
+        match self.byte() {
+            0xff => i64::MIN,
+            0xfe => i64::MAX,
+            0xfd => i64::from_be_bytes(std::array::from_fn(|_| self.byte())),
+            0xfc => -1,
+            small => i64::from(small),
+        }
+    }
+
+    pub(crate) fn text(&mut self) -> String {
+        // Beyond 127 bytes a compact length takes two bytes.
+        let length = match self.byte() {
+            long @ 0xf0.. => 100 + usize::from(long - 0xf0) * 8,
+            short => usize::from(short % 8),
+        };
+        (0..length).map(|_| char::from(b'a' + self.below(26))).collect()
+    }
+}
+
+fn sample<M: Message + Wire>(bytes: &[u8], version: i16) -> M {
+    let layout = Layout { version, flexible: M::KEY.is_flexible(version) };
+    M::sample(&mut Draw::new(bytes), layout)
+}
+
+fn encoded<M: Message>(message: &M, version: i16) -> Bytes {
+    let mut out = BytesMut::new();
+    message.encode(version, &mut out);
+    out.freeze()
+}
+
+/// Calls `$check!(Type)` for every message.
+macro_rules! for_every_message {
+    ($check:ident) => {
+        $check!(crate::kafka::ProduceRequest);
+        $check!(crate::kafka::ProduceResponse);
+        $check!(crate::kafka::FetchRequest);
+        $check!(crate::kafka::FetchResponse);
+    };
+}
+
+use for_every_message;
+
+fn versions<M: Message>() -> impl Iterator<Item = i16> {
+    let range = M::KEY.known_versions();
+    range.min..=range.max
+}
