@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, unused_must_use)]
 
+mod broker;
 mod cluster;
 mod compute;
 mod config;
@@ -12,6 +13,7 @@ mod context;
 mod effect;
 mod error;
 pub mod etcd;
+mod health;
 mod input;
 pub mod kafka;
 mod lfs;
@@ -21,6 +23,7 @@ pub mod model;
 mod operation;
 mod random;
 pub mod s3;
+mod shutdown;
 mod time;
 mod timers;
 
@@ -44,6 +47,7 @@ pub mod effects {
     pub use crate::effect::{Broker, Client, Etcd, Http, ResponseBody, S3, TempFile};
 }
 
+pub use broker::SaslPlain;
 pub use effect::{Effect, Effects};
 pub use input::Input;
 pub use lfs::checksum::Algorithm;

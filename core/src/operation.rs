@@ -50,6 +50,11 @@ impl<P> Operations<P> {
         self.open.remove(&id).ok_or(DriverMisuse::UnknownOperation(id))
     }
 
+    /// Takes back the end of an operation: its completion was of the wrong kind.
+    pub(crate) fn reopen(&mut self, id: OperationId, purpose: P) {
+        self.open.insert(id, purpose);
+    }
+
     /// What a streaming operation is for; it stays open.
     pub(crate) fn get(&self, id: OperationId) -> Result<&P, DriverMisuse> {
         self.open.get(&id).ok_or(DriverMisuse::UnknownOperation(id))

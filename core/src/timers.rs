@@ -13,6 +13,8 @@ use crate::time::Monotonic;
 /// What a deadline is for. [`crate::Proxy::poll_timeout`] names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
+    /// When the machine begins: at once.
+    Start,
     /// When to read the cluster state again: the interval, or the wait after a failed watch.
     ClusterReload(Source),
     /// When an etcd or S3 operation is given up as `Unknown`.

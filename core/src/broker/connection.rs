@@ -1,0 +1,476 @@
+//! One connection to one broker.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::handshake::{SaslPlain, Step, VersionRanges};
+use crate::cluster::Address;
+use crate::kafka::Splitter;
+use crate::time::Monotonic;
+
+/// Bytes of the length in front of a frame.
+const LENGTH_PREFIX: usize = 4;
+
+/// A request on its way to a broker. `R` tells the owner what the answer is for.
+#[derive(Debug)]
+pub(crate) struct Request<R> {
+    /// The whole frame, length prefix included.
+    pub(crate) bytes: Bytes,
+    /// The correlation id in it, which the answer must carry.
+    pub(crate) correlation_id: i32,
+    /// What the answer is for.
+    pub(crate) reply_to: R,
+    /// Whether the broker answers it; it does not answer Produce with acks 0.
+    pub(crate) answered: bool,
+    /// When to give up.
+    pub(crate) deadline: Monotonic,
+}
+
+/// What is known of a request that got no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// None of its bytes were handed over.
+    NotApplied,
+    /// It may have been carried out.
+    Unknown,
+}
+
+/// Why a connection is being closed from our side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// The oldest request is past its deadline.
+    Deadline,
+    /// The broker sent what no answer can be.
+    BadAnswer(String),
+    /// SASL or ApiVersions failed.
+    Handshake(String),
+}
+
+/// What the owner has to do or to know.
+#[derive(Debug)]
+pub(crate) enum Event<R> {
+    /// Requests can be sent; those that waited follow.
+    Ready,
+    /// Hand these bytes to the socket.
+    Write(Bytes),
+    /// A request that gets no answer was written: the owner is done with it.
+    Silent { reply_to: R },
+    /// An answer: the payload without the length prefix, correlation id verified.
+    Answered { reply_to: R, frame: BytesMut },
+    /// A request that will not be answered, oldest first.
+    Unanswered { reply_to: R, fate: Fate },
+    /// The socket closed before it had accepted the last request that gets no answer: records may be lost
+    /// and nobody was told.
+    SilentLost,
+    /// Close the socket; the rest follows when it is closed.
+    Close(CloseReason),
+}
+
+#[derive(Debug)]
+struct InFlight<R> {
+    correlation_id: i32,
+    reply_to: R,
+    /// Offset of its first byte among all bytes written.
+    begin: u64,
+    deadline: Monotonic,
+}
+
+#[derive(Debug)]
+enum State<R> {
+    /// The socket is being opened, or the handshake is under way (`Some`); requests wait.
+    Opening { waiting: VecDeque<Request<R>>, handshake: Option<Step>, deadline: Monotonic },
+    /// Requests are written as they come.
+    Ready,
+    /// We have asked for the end; nothing more is sent, what arrives is dropped.
+    Closing,
+}
+
+/// One connection to one broker, from the order to open it until it is closed.
+#[derive(Debug)]
+pub(crate) struct Connection<R> {
+    address: Address,
+    state: State<R>,
+    splitter: Splitter,
+    in_flight: VecDeque<InFlight<R>>,
+    written: u64,
+    silent_end: u64,
+    sasl: Option<SaslPlain>,
+    ask_versions: bool,
+    versions: Option<VersionRanges>,
+}
+
+impl<R> Connection<R> {
+    /// A connection that was just ordered. It is given up at `deadline` unless it is ready by then; answers
+    /// longer than `answer_max_bytes` end it.
+    pub(crate) fn new(address: Address, deadline: Monotonic, answer_max_bytes: usize) -> Self {
+        Self {
+            address,
+            state: State::Opening { waiting: VecDeque::new(), handshake: None, deadline },
+            splitter: Splitter::for_responses(answer_max_bytes),
+            in_flight: VecDeque::new(),
+            written: 0,
+            silent_end: 0,
+            sasl: None,
+            ask_versions: false,
+            versions: None,
+        }
+    }
+
+    /// With a handshake: SASL when credentials are given, then ApiVersions when `ask_versions`.
+    #[must_use]
+    pub(crate) fn with_handshake(mut self, sasl: Option<SaslPlain>, ask_versions: bool) -> Self {
+        self.sasl = sasl;
+        self.ask_versions = ask_versions;
+        self
+    }
+
+    /// The broker's address.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether a request would be written at once.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready)
+    }
+
+    /// Whether a request may be handed to it, now or once it is ready.
+    pub(crate) fn is_usable(&self) -> bool {
+        match self.state {
+            State::Opening { .. } | State::Ready => true,
+            State::Closing => false,
+        }
+    }
+
+    /// Requests that wait for an answer, or to be written.
+    pub(crate) fn open_requests(&self) -> usize {
+        let waiting = match &self.state {
+            State::Opening { waiting, .. } => waiting.len(),
+            State::Ready | State::Closing => 0,
+        };
+        waiting + self.in_flight.len()
+    }
+
+    /// What the broker said it speaks, when it was asked.
+    pub(crate) fn versions(&self) -> Option<&VersionRanges> {
+        self.versions.as_ref()
+    }
+
+    /// Writes a request, or keeps it until the connection is ready. Order is kept.
+    ///
+    /// The connection must be usable: a request for a closing one would be neither sent nor reported.
+    pub(crate) fn send(&mut self, request: Request<R>, out: &mut Vec<Event<R>>) {
+        match &mut self.state {
+            State::Opening { waiting, .. } => waiting.push_back(request),
+            State::Ready => self.write(request, out),
+            State::Closing => panic!("a request was given to a closing broker connection"),
+        }
+    }
+
+    /// The socket stands.
+    pub(crate) fn connected(&mut self, out: &mut Vec<Event<R>>) {
+        self.go_on(None, out);
+    }
+
+    /// The socket could not be opened: gives back what waited, oldest first. Nothing of it was sent.
+    pub(crate) fn connect_failed(self) -> Vec<R> {
+        match self.state {
+            State::Opening { waiting, .. } => waiting.into_iter().map(|request| request.reply_to).collect(),
+            State::Ready | State::Closing => Vec::new(),
+        }
+    }
+
+    /// Bytes arrived.
+    pub(crate) fn received(&mut self, bytes: BytesMut, out: &mut Vec<Event<R>>) {
+        if !self.is_usable() {
+            return;
+        }
+        self.splitter.push(bytes);
+        loop {
+            let mut frame = match self.splitter.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(error) => return self.close(CloseReason::BadAnswer(error.to_string()), out),
+            };
+            frame.advance(LENGTH_PREFIX);
+            match &self.state {
+                State::Opening { handshake: Some(step), .. } => {
+                    let step = *step;
+                    match step.accept(&frame) {
+                        Ok(versions) => {
+                            self.versions = versions.or(self.versions.take());
+                            self.go_on(Some(step), out);
+                        }
+                        Err(error) => return self.close(CloseReason::Handshake(error), out),
+                    }
+                }
+                State::Opening { handshake: None, .. } => {
+                    return self.close(CloseReason::BadAnswer("an answer before any request".into()), out);
+                }
+                State::Ready => {
+                    if let Err(reason) = self.match_answer(frame, out) {
+                        return self.close(CloseReason::BadAnswer(reason), out);
+                    }
+                }
+                State::Closing => return,
+            }
+        }
+    }
+
+    /// The socket is gone; it had accepted so many of the written bytes.
+    pub(crate) fn closed(mut self, accepted_bytes: u64, out: &mut Vec<Event<R>>) {
+        for request in self.in_flight.drain(..) {
+            let fate = if request.begin >= accepted_bytes { Fate::NotApplied } else { Fate::Unknown };
+            out.push(Event::Unanswered { reply_to: request.reply_to, fate });
+        }
+        if let State::Opening { waiting, .. } = self.state {
+            for request in waiting {
+                out.push(Event::Unanswered { reply_to: request.reply_to, fate: Fate::NotApplied });
+            }
+        }
+        if accepted_bytes < self.silent_end {
+            out.push(Event::SilentLost);
+        }
+    }
+
+    /// The earliest moment at which something is given up.
+    pub(crate) fn oldest_deadline(&self) -> Option<Monotonic> {
+        match &self.state {
+            State::Opening { deadline, .. } => Some(*deadline),
+            State::Ready => self.in_flight.front().map(|request| request.deadline),
+            State::Closing => None,
+        }
+    }
+
+    /// Ends the connection when its oldest deadline is over; says whether it did.
+    pub(crate) fn expire(&mut self, now: Monotonic, out: &mut Vec<Event<R>>) -> bool {
+        let expired = self.oldest_deadline().is_some_and(|deadline| deadline <= now);
+        if expired {
+            self.close(CloseReason::Deadline, out);
+        }
+        expired
+    }
+
+    fn write(&mut self, request: Request<R>, out: &mut Vec<Event<R>>) {
+        let begin = self.written;
+        self.written += request.bytes.len() as u64;
+        out.push(Event::Write(request.bytes));
+        if request.answered {
+            self.in_flight.push_back(InFlight {
+                correlation_id: request.correlation_id,
+                reply_to: request.reply_to,
+                begin,
+                deadline: request.deadline,
+            });
+        } else {
+            self.silent_end = self.written;
+            out.push(Event::Silent { reply_to: request.reply_to });
+        }
+    }
+
+    /// The next step of the handshake, or readiness.
+    fn go_on(&mut self, done: Option<Step>, out: &mut Vec<Event<R>>) {
+        let next = Step::after(done, self.sasl.is_some(), self.ask_versions);
+        let State::Opening { waiting, handshake, .. } = &mut self.state else { return };
+        *handshake = next;
+        if let Some(step) = next {
+            let bytes = step.request(self.sasl.as_ref());
+            self.written += bytes.len() as u64;
+            out.push(Event::Write(bytes));
+            return;
+        }
+        let waiting = std::mem::take(waiting);
+        self.state = State::Ready;
+        out.push(Event::Ready);
+        for request in waiting {
+            self.write(request, out);
+        }
+    }
+
+    fn match_answer(&mut self, frame: BytesMut, out: &mut Vec<Event<R>>) -> Result<(), String> {
+        let (correlation_id, _) = frame.split_first_chunk::<4>().ok_or("an answer without a header")?;
+        let correlation_id = i32::from_be_bytes(*correlation_id);
+        let expected = self.in_flight.front().ok_or("an answer without a request")?.correlation_id;
+        if correlation_id != expected {
+            return Err(format!("correlation id {correlation_id} where {expected} is due"));
+        }
+        if let Some(request) = self.in_flight.pop_front() {
+            out.push(Event::Answered { reply_to: request.reply_to, frame });
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, reason: CloseReason, out: &mut Vec<Event<R>>) {
+        if let State::Opening { waiting, .. } = std::mem::replace(&mut self.state, State::Closing) {
+            // They were never written, so they need not wait for the socket to be gone.
+            for request in waiting {
+                out.push(Event::Unanswered { reply_to: request.reply_to, fate: Fate::NotApplied });
+            }
+        }
+        out.push(Event::Close(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(ms: u64) -> Monotonic {
+        Monotonic::from_millis(ms)
+    }
+
+    fn request(correlation_id: i32, reply_to: u8) -> Request<u8> {
+        Request { bytes: Bytes::from_static(&[0; 10]), correlation_id, reply_to, answered: true, deadline: at(1_000) }
+    }
+
+    fn answer(correlation_id: i32, body: &[u8]) -> BytesMut {
+        let mut frame = BytesMut::new();
+        frame.extend_from_slice(&(body.len() as i32 + 4).to_be_bytes());
+        frame.extend_from_slice(&correlation_id.to_be_bytes());
+        frame.extend_from_slice(body);
+        frame
+    }
+
+    fn connection() -> Connection<u8> {
+        Connection::new(Address::new("b:9092"), at(500), 1_000)
+    }
+
+    /// Events in short: what was written is left out.
+    fn short(events: &[Event<u8>]) -> Vec<String> {
+        let short = events.iter().filter_map(|event| match event {
+            Event::Ready => Some("ready".to_owned()),
+            Event::Write(_) => None,
+            Event::Silent { reply_to } => Some(format!("silent {reply_to}")),
+            Event::Answered { reply_to, frame } => Some(format!("answered {reply_to} {}", frame.len())),
+            Event::Unanswered { reply_to, fate } => Some(format!("unanswered {reply_to} {fate:?}")),
+            Event::SilentLost => Some("silent lost".to_owned()),
+            Event::Close(CloseReason::Deadline) => Some("close deadline".to_owned()),
+            Event::Close(CloseReason::BadAnswer(_)) => Some("close bad answer".to_owned()),
+            Event::Close(CloseReason::Handshake(_)) => Some("close handshake".to_owned()),
+        });
+        short.collect()
+    }
+
+    #[test]
+    fn requests_wait_for_the_connection_and_keep_their_order() {
+        let (mut connection, mut out) = (connection(), Vec::new());
+        connection.send(request(7, 1), &mut out);
+        connection.send(request(7, 2), &mut out);
+        assert!(out.is_empty());
+        connection.connected(&mut out);
+        assert!(connection.is_ready());
+        connection.received(answer(7, b"x"), &mut out);
+        connection.received(answer(7, b"yz"), &mut out);
+        assert_eq!(short(&out), ["ready", "answered 1 5", "answered 2 6"]);
+        assert_eq!(connection.open_requests(), 0);
+    }
+
+    #[test]
+    fn accepted_bytes_tell_not_applied_from_unknown() {
+        for (accepted, fates) in [
+            (0, ["NotApplied", "NotApplied"]),
+            (1, ["Unknown", "NotApplied"]),
+            (10, ["Unknown", "NotApplied"]),
+            (11, ["Unknown", "Unknown"]),
+        ] {
+            let (mut connection, mut out) = (connection(), Vec::new());
+            connection.connected(&mut out);
+            connection.send(request(1, 1), &mut out);
+            connection.send(request(2, 2), &mut out);
+            out.clear();
+            connection.closed(accepted, &mut out);
+            assert_eq!(short(&out), [format!("unanswered 1 {}", fates[0]), format!("unanswered 2 {}", fates[1])]);
+        }
+    }
+
+    #[test]
+    fn requests_that_get_no_answer() {
+        for (accepted, lost) in [(19, vec!["silent lost"]), (20, vec![])] {
+            let (mut connection, mut out) = (connection(), Vec::new());
+            connection.connected(&mut out);
+            connection.send(Request { answered: false, ..request(1, 1) }, &mut out);
+            connection.send(Request { answered: false, ..request(2, 2) }, &mut out);
+            assert_eq!(short(&out), ["ready", "silent 1", "silent 2"]);
+            out.clear();
+            connection.closed(accepted, &mut out);
+            assert_eq!(short(&out), lost);
+        }
+    }
+
+    #[test]
+    fn answers_that_make_no_sense_end_the_connection() {
+        let cases: [(&str, BytesMut); 3] = [
+            ("wrong correlation id", answer(8, b"")),
+            ("no header", BytesMut::from(&b"\0\0\0\x02ab"[..])),
+            ("too long", BytesMut::from(&b"\x15\x03\x03\0"[..])),
+        ];
+        for (name, bytes) in cases {
+            let (mut connection, mut out) = (connection(), Vec::new());
+            connection.connected(&mut out);
+            connection.send(request(7, 1), &mut out);
+            connection.received(bytes, &mut out);
+            assert_eq!(short(&out), ["ready", "close bad answer"], "{name}");
+            assert!(!connection.is_usable());
+            out.clear();
+            connection.received(answer(7, b""), &mut out);
+            assert!(out.is_empty(), "what comes after is dropped");
+            connection.closed(10, &mut out);
+            assert_eq!(short(&out), ["unanswered 1 Unknown"], "{name}");
+        }
+        let (mut connection, mut out) = (connection(), Vec::new());
+        connection.connected(&mut out);
+        connection.received(answer(1, b""), &mut out);
+        assert_eq!(short(&out), ["ready", "close bad answer"], "nothing was asked");
+    }
+
+    #[test]
+    fn deadlines() {
+        let (mut opening, mut out) = (connection(), Vec::new());
+        opening.send(request(1, 1), &mut out);
+        assert_eq!(opening.oldest_deadline(), Some(at(500)));
+        assert!(!opening.expire(at(499), &mut out));
+        assert!(opening.expire(at(500), &mut out));
+        assert_eq!(short(&out), ["unanswered 1 NotApplied", "close deadline"]);
+        assert!(opening.connect_failed().is_empty());
+
+        let (mut ready, mut out) = (connection(), Vec::new());
+        ready.connected(&mut out);
+        assert_eq!(ready.oldest_deadline(), None);
+        ready.send(request(1, 1), &mut out);
+        assert_eq!(ready.oldest_deadline(), Some(at(1_000)));
+        assert!(ready.expire(at(1_000), &mut out));
+        assert_eq!(ready.oldest_deadline(), None);
+    }
+
+    #[test]
+    fn a_failed_dial_gives_back_what_waited() {
+        let (mut connection, mut out) = (connection(), Vec::new());
+        connection.send(request(1, 1), &mut out);
+        connection.send(request(2, 2), &mut out);
+        assert_eq!(connection.connect_failed(), [1, 2]);
+    }
+
+    #[test]
+    fn the_handshake_comes_first_and_its_failure_sends_nothing() {
+        let sasl = SaslPlain { username: "u".into(), password: "p".into() };
+        let (mut good, mut out) = (connection().with_handshake(Some(sasl.clone()), true), Vec::new());
+        good.send(request(7, 1), &mut out);
+        good.connected(&mut out);
+        good.received(answer(1, b"\0\0\0\0\0\0"), &mut out);
+        good.received(answer(2, b"\0\0"), &mut out);
+        assert!(short(&out).is_empty());
+        good.received(answer(3, b"\0\0\0\0\0\x01\0\0\0\x03\0\x09"), &mut out);
+        assert_eq!(short(&out), ["ready"]);
+        assert_eq!(good.versions().and_then(|versions| versions.get(&0)), Some(&(3, 9)));
+        good.received(answer(7, b""), &mut out);
+        assert_eq!(short(&out), ["ready", "answered 1 4"]);
+
+        let (mut bad, mut out) = (connection().with_handshake(Some(sasl), false), Vec::new());
+        bad.send(request(7, 1), &mut out);
+        bad.connected(&mut out);
+        bad.received(answer(1, b"\0\0"), &mut out);
+        bad.received(answer(2, b"\0\x3a"), &mut out);
+        assert_eq!(short(&out), ["unanswered 1 NotApplied", "close handshake"]);
+    }
+}

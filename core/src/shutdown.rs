@@ -1,0 +1,72 @@
+//! The orderly end: not ready at once, a grace in which everything still works, then no more accepting and reading
+//! while what is in flight is answered, and a deadline for that.
+
+use crate::config::ShutdownConfig;
+use crate::time::Monotonic;
+use crate::timers::{Timer, Timers};
+
+/// Where the shutdown stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shutdown {
+    /// Nobody asked for it.
+    Running,
+    /// Not ready, but still accepting and serving: load balancers take their time to notice.
+    Grace,
+    /// Nothing new is read; what is in flight is answered.
+    Draining,
+    /// The deadline has passed; what is still open is given up.
+    Over,
+}
+
+impl Shutdown {
+    /// The process was asked to end. A second request changes nothing.
+    pub(crate) fn request(&mut self, timers: &mut Timers, now: Monotonic, config: &ShutdownConfig) {
+        match self {
+            Self::Running => {
+                *self = Self::Grace;
+                timers.set(Timer::Shutdown, now + config.grace);
+            }
+            Self::Grace | Self::Draining | Self::Over => {}
+        }
+    }
+
+    /// Its timer is due; says whether draining begins now.
+    pub(crate) fn advance(&mut self, timers: &mut Timers, now: Monotonic, config: &ShutdownConfig) -> bool {
+        match self {
+            Self::Grace => {
+                *self = Self::Draining;
+                timers.set(Timer::Shutdown, now + config.drain);
+                true
+            }
+            Self::Draining => {
+                *self = Self::Over;
+                false
+            }
+            Self::Running | Self::Over => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn grace_then_drain_then_over() {
+        let config = ShutdownConfig { grace: Duration::from_secs(5), drain: Duration::from_secs(10) };
+        let (mut shutdown, mut timers) = (Shutdown::Running, Timers::default());
+        let at = |seconds: u64| Monotonic::from_millis(seconds * 1_000);
+        shutdown.request(&mut timers, at(0), &config);
+        shutdown.request(&mut timers, at(1), &config);
+        assert_eq!(
+            (shutdown, timers.pop_due(at(4)), timers.pop_due(at(5))),
+            (Shutdown::Grace, None, Some(Timer::Shutdown))
+        );
+        assert!(shutdown.advance(&mut timers, at(5), &config));
+        assert_eq!(timers.pop_due(at(15)), Some(Timer::Shutdown));
+        assert!(!shutdown.advance(&mut timers, at(15), &config));
+        assert_eq!(shutdown, Shutdown::Over);
+    }
+}
