@@ -11,19 +11,18 @@ use bytes::{Bytes, BytesMut};
 use crate::cluster::{Address, Answer, Cluster, Question};
 use crate::context::Context;
 use crate::input::{BrokerConnectionId, ClientId};
+use crate::kafka::{ApiKey, RequestHeader};
 use crate::listener::RequestId;
 
 /// A request as the client sent it, its header parsed.
 #[derive(Debug)]
 pub(crate) struct RequestHead {
-    /// The API key.
-    pub(crate) api_key: i16,
+    /// The API.
+    pub(crate) api: ApiKey,
     /// The version of the API; the client machine has checked it against the advertised range.
     pub(crate) version: i16,
     /// The client's own number; it goes to the brokers as it is.
     pub(crate) correlation_id: i32,
-    /// Null stays null.
-    pub(crate) client_id: Option<Bytes>,
     /// The whole frame, length prefix included. Mutable so that fields can be patched in place without a copy.
     pub(crate) frame: BytesMut,
     /// Where the body begins in `frame`, behind the length prefix and the header.
@@ -31,6 +30,11 @@ pub(crate) struct RequestHead {
 }
 
 impl RequestHead {
+    /// What the client calls itself; null stays null.
+    pub(crate) fn client_id(&self) -> Option<&str> {
+        RequestHeader::decode(&self.frame).ok().and_then(|(header, _)| header.client_id)
+    }
+
     /// The body behind the header.
     pub(crate) fn body(&self) -> &[u8] {
         self.frame.get(self.body_at..).unwrap_or_default()
