@@ -215,7 +215,7 @@ macro_rules! field {
 
     (sample ($($field:tt)*) $draw:ident $layout:ident tag $tag:literal, $versions:expr) => {
         if $layout.flexible && ($versions).contains(&$layout.version) && $draw.below(2) == 1 {
-            $($field)* = Some($crate::kafka::wire::Wire::sample($draw, $layout));
+            $($field)* = $crate::kafka::tests::sample_tagged($draw, $layout);
         }
     };
     (sample ($($field:tt)*) $draw:ident $layout:ident $versions:expr, nullable $nullable:expr) => {

@@ -6,31 +6,101 @@
 //!
 //! What comes from a peer is never trusted: lengths reserve no memory, and every malformed frame is a [`DecodeError`].
 
+mod alter_configs;
 mod api;
+mod api_versions;
+mod create_partitions;
+mod create_topics;
 mod decode;
+mod delete_groups;
+mod delete_topics;
+mod describe_configs;
+mod describe_groups;
 mod error_code;
 mod fetch;
+mod find_coordinator;
 mod frame;
 mod header;
+mod heartbeat;
+mod init_producer_id;
+mod join_group;
+mod leave_group;
+mod list_groups;
+mod list_offsets;
 mod message;
+mod metadata;
+mod offset_commit;
+mod offset_fetch;
+mod offset_for_leader_epoch;
 mod produce;
+mod sasl_authenticate;
+mod sasl_handshake;
 mod string;
+mod sync_group;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+pub use alter_configs::{
+    AlterConfigsRequest, AlterConfigsResource, AlterConfigsResourceResponse, AlterConfigsResponse, AlterableConfig,
+};
 pub use api::{ApiKey, VersionRange, advertised, advertised_versions};
+pub use api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
+pub use create_partitions::{
+    CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+};
+pub use create_topics::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreatableTopicConfigs, CreatableTopicResult,
+    CreateTopicsRequest, CreateTopicsResponse,
+};
 pub use decode::DecodeError;
+pub use delete_groups::{DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse};
+pub use delete_topics::{DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
+pub use describe_configs::{
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
+    DescribeConfigsResult, DescribeConfigsSynonym,
+};
+pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup, DescribedGroupMember};
 pub use error_code::ErrorCode;
 pub use fetch::{
     AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchTopic,
     FetchableTopicResponse, ForgottenTopic, LeaderIdAndEpoch, PartitionData, SnapshotId,
 };
+pub use find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
 pub use frame::{FrameError, LooksLike, Splitter};
 pub use header::{RequestHeader, ResponseHeader, request_frame, response_frame};
+pub use heartbeat::{HeartbeatRequest, HeartbeatResponse};
+pub use init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+pub use join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse, JoinGroupResponseMember};
+pub use leave_group::{LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse};
+pub use list_groups::{ListGroupsRequest, ListGroupsResponse, ListedGroup};
+pub use list_offsets::{
+    ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+};
 pub use message::{Message, Request};
+pub use metadata::{
+    MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
+    MetadataResponseTopic,
+};
+pub use offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse,
+    OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+pub use offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse, OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+};
+pub use offset_for_leader_epoch::{
+    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, OffsetForLeaderPartition,
+    OffsetForLeaderPartitionResult, OffsetForLeaderTopic, OffsetForLeaderTopicResult,
+};
 pub use produce::{
     BatchIndexAndErrorMessage, PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse,
     TopicProduceData, TopicProduceResponse,
 };
+pub use sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+pub use sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 pub use string::Str;
+pub use sync_group::{SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse};

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::collection::vec;
-use proptest::prelude::{any, proptest};
+use proptest::prelude::{ProptestConfig, any, proptest};
 
 use super::{encoded, for_every_message, sample, versions};
 use crate::kafka::message::Message;
@@ -11,6 +11,8 @@ use crate::kafka::{
 };
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     #[test]
     fn every_truncation_is_an_error(bytes in vec(any::<u8>(), 0..60)) {
         macro_rules! check {

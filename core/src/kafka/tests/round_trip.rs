@@ -1,13 +1,15 @@
 //! What is written is read again.
 
 use proptest::collection::vec;
-use proptest::prelude::{any, proptest};
+use proptest::prelude::{ProptestConfig, any, proptest};
 use proptest::prop_assert_eq;
 
 use super::{encoded, for_every_message, sample, versions};
 use crate::kafka::message::Message;
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn decoding_undoes_encoding(bytes in vec(any::<u8>(), 0..400)) {
         macro_rules! check {
