@@ -1,0 +1,1 @@
+//! Several machines and their partners in one thread and simulated time.
