@@ -14,6 +14,7 @@ mod effect;
 mod error;
 pub mod etcd;
 mod health;
+mod http;
 mod input;
 pub mod kafka;
 mod lfs;
