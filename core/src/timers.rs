@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::Source;
 use crate::input::{BrokerConnectionId, ClientId, ExchangeId};
+use crate::lfs::CleanupId;
 use crate::listener::RequestId;
 use crate::operation::OperationId;
 use crate::time::Monotonic;
@@ -29,6 +30,8 @@ pub enum Timer {
     ExchangeRetry(ExchangeId),
     /// When an HTTP exchange is given up: no progress of the body, or of the answer.
     ExchangeProgress(ExchangeId),
+    /// When the removal of a blob that no record refers to is tried again.
+    Cleanup(CleanupId),
     /// When readiness is answered without waiting longer for etcd.
     Readiness(ExchangeId),
     /// When the bucket is looked at again.

@@ -2,8 +2,16 @@
 
 mod budget;
 pub mod checksum;
+mod cleanup;
+mod decision;
 mod envelope;
 mod object_key;
 mod partitioner;
+mod purpose;
+mod s3_call;
 mod utc;
 mod verdict;
+
+pub use cleanup::CleanupId;
+pub(crate) use decision::Decision;
+pub(crate) use purpose::Purpose;
