@@ -179,8 +179,7 @@ mod tests {
         let (config, mut timers, mut random, mut ids) =
             (Config::default(), Timers::default(), Random::new([0; 32]), Ids::default());
         let now = Now { monotonic: Monotonic::ZERO, unix_ms: 0 };
-        let mut ctx =
-            Context { now, config: &config, timers: &mut timers, random: &mut random, ids: &mut ids };
+        let mut ctx = Context { now, config: &config, timers: &mut timers, random: &mut random, ids: &mut ids };
         let (mut cleanups, mut out) = (Cleanups::default(), Vec::new());
         let unwanted = Unwanted { topic: "t".into(), key: "k".into(), leftovers, tell: Some(ExchangeId(1)) };
         assert!(cleanups.begin(unwanted, &mut out));
@@ -234,8 +233,7 @@ mod tests {
 
     #[test]
     fn nothing_left_is_nothing_to_do() {
-        let unwanted =
-            Unwanted { topic: "t".into(), key: "k".into(), leftovers: Leftovers::default(), tell: None };
+        let unwanted = Unwanted { topic: "t".into(), key: "k".into(), leftovers: Leftovers::default(), tell: None };
         let mut out = Vec::new();
         assert!(!Cleanups::default().begin(unwanted, &mut out));
         assert!(out.is_empty());
