@@ -33,6 +33,7 @@ mod offset_commit;
 mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
+mod record_batch;
 mod sasl_authenticate;
 mod sasl_handshake;
 mod string;
@@ -99,6 +100,10 @@ pub use offset_for_leader_epoch::{
 pub use produce::{
     BatchIndexAndErrorMessage, PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse,
     TopicProduceData, TopicProduceResponse,
+};
+pub use record_batch::{
+    Attributes, BatchHeader, Compression, Record, RecordBatch, RecordHeader, assign_offsets, batches, build_batch,
+    records, seal_batch,
 };
 pub use sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
 pub use sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};

@@ -65,6 +65,41 @@ pub(crate) fn put_unsigned_varint(out: &mut BytesMut, mut value: u32) {
     out.put_u8(value as u8);
 }
 
+/// Reads a zig-zag LEB128 integer of at most 64 bits, as records use it.
+pub(crate) fn signed_varlong<I: Input<Item = u8>>(input: I) -> IResult<I, i64, DecodeError> {
+    let mut rest = input;
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (after, byte) = be_u8(rest)?;
+        rest = after;
+        let bits = u64::from(byte & 0x7f);
+        if shift == 63 && bits > 1 {
+            return Err(failure(DecodeError::Varint));
+        }
+        value |= bits << shift;
+        if byte & 0x80 == 0 {
+            return Ok((rest, (value >> 1) as i64 ^ -((value & 1) as i64)));
+        }
+    }
+    Err(failure(DecodeError::Varint))
+}
+
+/// As [`signed_varlong`], of at most 32 bits.
+pub(crate) fn signed_varint<I: Input<Item = u8>>(input: I) -> IResult<I, i32, DecodeError> {
+    let (rest, value) = unsigned_varint(input)?;
+    Ok((rest, (value >> 1) as i32 ^ -((value & 1) as i32)))
+}
+
+/// Appends a zig-zag LEB128 integer.
+pub(crate) fn put_signed_varlong(out: &mut BytesMut, value: i64) {
+    let mut value = (value << 1 ^ value >> 63) as u64;
+    while value >= 0x80 {
+        out.put_u8((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
 /// Reads the length of a string; `None` is null.
 pub(crate) fn string_length<I: Input<Item = u8>>(input: I, flexible: bool) -> IResult<I, Option<usize>, DecodeError> {
     if flexible {
@@ -368,5 +403,63 @@ impl<T: Wire> Wire for Vec<T> {
     #[cfg(test)]
     fn sample(draw: &mut super::tests::Draw<'_>, layout: Layout) -> Self {
         (0..draw.below(4)).map(|_| T::sample(draw, layout)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsigned_varints() {
+        let cases: [(u32, &[u8]); 6] = [
+            (0, &[0]),
+            (127, &[0x7f]),
+            (128, &[0x80, 1]),
+            (16_383, &[0xff, 0x7f]),
+            (16_384, &[0x80, 0x80, 1]),
+            (u32::MAX, &[0xff, 0xff, 0xff, 0xff, 0x0f]),
+        ];
+        for (value, bytes) in cases {
+            let mut out = BytesMut::new();
+            put_unsigned_varint(&mut out, value);
+            assert_eq!(&out[..], bytes);
+            assert_eq!(unsigned_varint(bytes), Ok((&[][..], value)));
+        }
+    }
+
+    #[test]
+    fn signed_varints() {
+        let cases: [(i64, &[u8]); 7] = [
+            (0, &[0]),
+            (-1, &[1]),
+            (1, &[2]),
+            (-64, &[0x7f]),
+            (64, &[0x80, 1]),
+            (i64::MAX, &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
+            (i64::MIN, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
+        ];
+        for (value, bytes) in cases {
+            let mut out = BytesMut::new();
+            put_signed_varlong(&mut out, value);
+            assert_eq!(&out[..], bytes);
+            assert_eq!(signed_varlong(bytes), Ok((&[][..], value)));
+            if let Ok(value) = i32::try_from(value) {
+                assert_eq!(signed_varint(bytes), Ok((&[][..], value)));
+            }
+        }
+    }
+
+    #[test]
+    fn varints_of_too_many_bits_are_refused() {
+        let too_long = Err(failure(DecodeError::Varint));
+        assert_eq!(unsigned_varint(&[0xff, 0xff, 0xff, 0xff, 0x1f][..]), too_long);
+        assert_eq!(unsigned_varint(&[0x80, 0x80, 0x80, 0x80, 0x80, 0][..]), too_long);
+        let too_long = Err(failure(DecodeError::Varint));
+        assert_eq!(signed_varlong(&[0xff; 11][..]), too_long);
+        assert_eq!(
+            signed_varlong(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 2][..]),
+            Err(failure(DecodeError::Varint))
+        );
     }
 }

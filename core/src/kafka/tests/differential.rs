@@ -3,6 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::messages as theirs;
 use kafka_protocol::protocol::{Decodable, Encodable};
+use kafka_protocol::records::{Compression, RecordBatchDecoder, RecordBatchEncoder, RecordEncodeOptions};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, proptest};
 
@@ -88,4 +89,44 @@ proptest! {
         agree::<ours::SaslAuthenticateRequest, theirs::SaslAuthenticateRequest>(&bytes);
         agree::<ours::SaslAuthenticateResponse, theirs::SaslAuthenticateResponse>(&bytes);
     }
+}
+
+#[test]
+fn record_batches_with_an_independent_codec() {
+    let text = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+    let headers = vec![
+        ours::RecordHeader { name: Bytes::from_static(b"a"), value: text("1") },
+        ours::RecordHeader { name: Bytes::from_static(b"b"), value: None },
+    ];
+    let sent = [
+        ours::Record { key: text("k"), value: text("v"), headers, ..ours::Record::default() },
+        ours::Record { key: None, value: text(""), timestamp_delta: 250, ..ours::Record::default() },
+        ours::Record { key: text(""), value: None, timestamp_delta: -250, ..ours::Record::default() },
+    ];
+    let batch = ours::build_batch(1_700_000_000_000, sent.clone());
+
+    // Theirs checks the CRC.
+    let mut rest = batch.clone();
+    let decoded = RecordBatchDecoder::decode(&mut rest).expect("theirs decodes ours");
+    assert_eq!(rest.remaining(), 0);
+    for (offset, (sent, theirs)) in sent.iter().zip(&decoded.records).enumerate() {
+        assert_eq!(theirs.offset, offset as i64);
+        assert_eq!(theirs.timestamp, 1_700_000_000_000 + sent.timestamp_delta);
+        assert_eq!((&theirs.key, &theirs.value), (&sent.key, &sent.value));
+        let headers: Vec<_> = theirs.headers.iter().map(|(name, value)| (name.as_bytes(), value)).collect();
+        let expected: Vec<_> = sent.headers.iter().map(|header| (&header.name[..], &header.value)).collect();
+        assert_eq!(headers, expected);
+    }
+
+    let mut again = BytesMut::new();
+    let options = RecordEncodeOptions { version: 2, compression: Compression::None };
+    RecordBatchEncoder::encode(&mut again, &decoded.records, &options).expect("theirs encodes what it decoded");
+    let batches: Vec<_> = ours::batches(&again.freeze()).map(|batch| batch.expect("ours decodes theirs")).collect();
+    let mut read = Vec::new();
+    for batch in &batches {
+        assert_eq!(batch.check_crc(), Ok(()));
+        read.extend(batch.records().expect("ours reads the records of theirs"));
+    }
+    let content = |record: &ours::Record| (record.key.clone(), record.value.clone(), record.headers.clone());
+    assert_eq!(read.iter().map(content).collect::<Vec<_>>(), sent.iter().map(content).collect::<Vec<_>>());
 }
