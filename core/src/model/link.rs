@@ -37,6 +37,23 @@ pub struct Reply<T, R> {
 }
 
 impl Link {
+    /// What the peer learns of a request that never arrives; `None` for one that does.
+    pub(crate) fn before<T, R>(self, unreachable: impl FnOnce(String) -> R) -> Option<Outcome<T, R>> {
+        match self.fate {
+            Fate::Delivered | Fate::ReplyLost => None,
+            Fate::Refused => Some(Outcome::NotApplied(unreachable("connection refused".into()))),
+            Fate::RequestLost => Some(Outcome::Unknown("the request was lost".into())),
+        }
+    }
+
+    /// What the peer learns of a request that was answered. It cannot tell a lost refusal from a lost success.
+    pub(crate) fn after<T, R>(self, answer: Outcome<T, R>) -> Outcome<T, R> {
+        match self.fate {
+            Fate::Delivered => answer,
+            Fate::ReplyLost | Fate::Refused | Fate::RequestLost => Outcome::Unknown("the answer was lost".into()),
+        }
+    }
+
     /// Carries one request: `serve` runs exactly when the request arrives, `unreachable` makes the refusal of a peer that
     /// has no connection.
     pub(crate) fn carry<T, R>(
@@ -44,17 +61,7 @@ impl Link {
         unreachable: impl FnOnce(String) -> R,
         serve: impl FnOnce() -> Outcome<T, R>,
     ) -> Reply<T, R> {
-        let outcome = match self.fate {
-            Fate::Delivered => serve(),
-            Fate::Refused => Outcome::NotApplied(unreachable("connection refused".into())),
-            Fate::ReplyLost => match serve() {
-                // The sender cannot tell a lost refusal from a lost success either.
-                Outcome::Applied(_) | Outcome::NotApplied(_) | Outcome::Unknown(_) => {
-                    Outcome::Unknown("the answer was lost".into())
-                }
-            },
-            Fate::RequestLost => Outcome::Unknown("the request was lost".into()),
-        };
+        let outcome = self.before(unreachable).unwrap_or_else(|| self.after(serve()));
         Reply { outcome, delay: self.delay }
     }
 }

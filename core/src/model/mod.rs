@@ -6,5 +6,6 @@
 
 pub mod etcd;
 mod link;
+pub mod s3;
 
 pub use link::{Fate, Link, Reply};

@@ -40,26 +40,27 @@ impl Etcd {
     }
 
     fn full_txn(&mut self, txn: TxnRequest) -> Result<TxnResponse, Refusal> {
-        match self.at(START, Request::Txn(txn)) {
-            Outcome::Applied(Response::Txn(response)) => Ok(response),
-            Outcome::NotApplied(refusal) => Err(refusal),
-            other => panic!("{other:?}"),
+        let outcome = self.at(START, Request::Txn(txn));
+        if let Outcome::NotApplied(refusal) = outcome {
+            return Err(refusal);
         }
+        let Outcome::Applied(Response::Txn(response)) = outcome else { panic!("{outcome:?}") };
+        Ok(response)
     }
 
     fn range(&mut self, range: RangeRequest) -> Result<RangeResponse, Refusal> {
-        match self.at(START, Request::Range(range)) {
-            Outcome::Applied(Response::Range(response)) => Ok(response),
-            Outcome::NotApplied(refusal) => Err(refusal),
-            other => panic!("{other:?}"),
+        let outcome = self.at(START, Request::Range(range));
+        if let Outcome::NotApplied(refusal) = outcome {
+            return Err(refusal);
         }
+        let Outcome::Applied(Response::Range(response)) = outcome else { panic!("{outcome:?}") };
+        Ok(response)
     }
 
     fn grant(&mut self, now: Monotonic, ttl_seconds: i64) -> (i64, i64) {
-        match self.at(now, Request::LeaseGrant { ttl_seconds }) {
-            Outcome::Applied(Response::LeaseGranted { lease, ttl_seconds }) => (lease, ttl_seconds),
-            other => panic!("{other:?}"),
-        }
+        let outcome = self.at(now, Request::LeaseGrant { ttl_seconds });
+        let Outcome::Applied(Response::LeaseGranted { lease, ttl_seconds }) = outcome else { panic!("{outcome:?}") };
+        (lease, ttl_seconds)
     }
 
     fn watch(&mut self, token: u64, keys: Keys, start_revision: Revision) {
@@ -155,6 +156,15 @@ fn refusals() {
         etcd.txn(vec![put("a", "0")]).unwrap();
         assert_eq!(etcd.full_txn(TxnRequest { compares, success, failure }), refused(text));
         assert_eq!(etcd.keys(), ["a=0@2(2)"], "a refused transaction changes nothing");
+    }
+    // Open-ended ranges are not looked at: the put is carried out, and deleted again or not, by the order.
+    for (operations, keys) in
+        [(vec![put("b", "1"), delete("a", "\0")], vec![]), (vec![delete("a", "\0"), put("b", "1")], vec!["b=1@3(3)"])]
+    {
+        let mut etcd = Etcd::default();
+        etcd.txn(vec![put("b", "0")]).unwrap();
+        assert!(etcd.txn(operations).is_ok());
+        assert_eq!(etcd.keys(), keys);
     }
     // The same key in both branches is one write; a lease is looked for only in the branch that runs.
     let mut etcd = Etcd::default();

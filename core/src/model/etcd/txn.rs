@@ -1,11 +1,13 @@
 //! Transactions: checked as a whole, then carried out at one revision.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::MAX_REQUEST_BYTES;
 use super::lease::Leases;
 use super::store::Store;
-use crate::etcd::{Compare, Keys, Refusal, TxnAnswer, TxnOperation, TxnRequest, TxnResponse};
+use crate::etcd::{Compare, Keys, RangeRequest, Refusal, TxnAnswer, TxnOperation, TxnRequest, TxnResponse};
 
 /// etcd's `--max-txn-ops` default; it holds for the comparisons and for each branch.
 const MAX_OPERATIONS: usize = 128;
@@ -15,13 +17,18 @@ pub(super) fn run(store: &mut Store, leases: &mut Leases, txn: &TxnRequest) -> R
     check(txn)?;
     let succeeded = txn.compares.iter().all(|compare| holds(store, compare));
     let branch = if succeeded { &txn.success } else { &txn.failure };
-    // Only the branch that runs is checked against the state of the store.
+    // Only the branch that runs is checked against the state of the store, leases before revisions.
     for operation in branch {
         match operation {
-            TxnOperation::Range(range) => store.check_range(range)?,
             TxnOperation::Put { lease, .. } if *lease != 0 && !leases.contains(*lease) => {
                 return Err(Refusal::Other("etcdserver: requested lease not found".into()));
             }
+            TxnOperation::Put { .. } | TxnOperation::Range(_) | TxnOperation::Delete(_) => {}
+        }
+    }
+    for operation in branch {
+        match operation {
+            TxnOperation::Range(range) => store.check_range(range)?,
             TxnOperation::Put { .. } | TxnOperation::Delete(_) => {}
         }
     }
@@ -72,9 +79,12 @@ fn check(txn: &TxnRequest) -> Result<(), Refusal> {
         check_key(key)?;
         bytes += key.len() + value;
     }
-    for branch in [&txn.success, &txn.failure] {
-        check_branch(branch)?;
-        bytes += branch.iter().map(size).sum::<usize>();
+    for operation in txn.success.iter().chain(&txn.failure) {
+        check_key(key(operation))?;
+        bytes += size(operation);
+    }
+    if collides(&txn.success) || collides(&txn.failure) {
+        return Err(Refusal::Other("etcdserver: duplicate key given in txn request".into()));
     }
     if bytes > MAX_REQUEST_BYTES {
         return Err(Refusal::Other("etcdserver: request is too large".into()));
@@ -82,33 +92,36 @@ fn check(txn: &TxnRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_branch(branch: &[TxnOperation]) -> Result<(), Refusal> {
-    let mut puts: Vec<&Bytes> = Vec::new();
+/// Whether a branch writes a key twice, or writes one inside a range that it deletes, whatever the order.
+fn collides(branch: &[TxnOperation]) -> bool {
+    let mut puts = BTreeSet::new();
+    let mut deletes = Vec::new();
     for operation in branch {
         match operation {
-            TxnOperation::Put { key, .. } => {
-                check_key(key)?;
-                puts.push(key);
-            }
-            TxnOperation::Range(range) => check_keys(&range.keys)?,
-            TxnOperation::Delete(keys) => check_keys(keys)?,
+            TxnOperation::Put { key, .. } if !puts.insert(key) => return true,
+            TxnOperation::Delete(keys) => deletes.push(keys),
+            TxnOperation::Put { .. } | TxnOperation::Range(_) => {}
         }
     }
-    // A key may be written once, and not be in a range that the same branch deletes, whatever the order.
-    let duplicate = Err(Refusal::Other("etcdserver: duplicate key given in txn request".into()));
-    for operation in branch {
-        match operation {
-            TxnOperation::Delete(keys) if puts.iter().any(|key| keys.contain(key)) => return duplicate,
-            TxnOperation::Delete(_) | TxnOperation::Put { .. } | TxnOperation::Range(_) => {}
-        }
-    }
-    puts.sort_unstable();
-    if puts.windows(2).any(|pair| pair[0] == pair[1]) { duplicate } else { Ok(()) }
+    deletes.iter().any(|keys| puts.iter().any(|key| covers(keys, key)))
 }
 
-fn check_keys(keys: &Keys) -> Result<(), Refusal> {
-    let (Keys::One(key) | Keys::Between(key, _)) = keys;
-    check_key(key)
+/// Whether etcd sees a put and a delete range collide. An end of one zero byte means "to the end" everywhere else, but
+/// here etcd compares it as text, so an open-ended range collides with nothing (seen on 3.4.23).
+fn covers(keys: &Keys, key: &Bytes) -> bool {
+    match keys {
+        Keys::One(one) => one == key,
+        Keys::Between(start, end) => key >= start && key < end,
+    }
+}
+
+/// The key of an operation, or the first key of its range.
+const fn key(operation: &TxnOperation) -> &Bytes {
+    match operation {
+        TxnOperation::Put { key, .. } => key,
+        TxnOperation::Range(RangeRequest { keys: Keys::One(key) | Keys::Between(key, _), .. })
+        | TxnOperation::Delete(Keys::One(key) | Keys::Between(key, _)) => key,
+    }
 }
 
 fn check_key(key: &Bytes) -> Result<(), Refusal> {
