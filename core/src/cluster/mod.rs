@@ -3,7 +3,17 @@
 //! The rest of the machine asks here and nowhere else, so that the table of kafka-listener contract section 9
 //! stands in one place ([`freshness`]). Where the knowledge comes from (etcd) is kept apart in [`reader`].
 
-pub mod snapshot;
+mod choice;
+mod committed;
+mod freshness;
+mod generation;
+mod leases;
+mod machine;
+mod parses;
+mod questions;
+mod reader;
+mod round;
+pub(crate) mod snapshot;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +24,20 @@ use crate::etcd;
 use crate::input::ExchangeId;
 use crate::listener::RequestId;
 
+pub(crate) use machine::Cluster;
+
 /// `host:port` of a broker, cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address(Arc<str>);
+pub(crate) struct Address(Arc<str>);
 
 impl Address {
     /// From text as it stands in a static list.
-    pub fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         Self(text.into())
     }
 
     /// The text.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -170,6 +182,3 @@ pub(crate) enum Owner {
     /// The proof of the lease prefix is older than the TTL: ask [`Question::Freshness`] first.
     Unproven,
 }
-
-/// What is known of the cluster.
-pub(crate) struct Cluster {}

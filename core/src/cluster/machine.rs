@@ -1,0 +1,563 @@
+//! The machine: questions and facts in, decisions out.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::committed::{Committed, Next};
+use super::freshness::{Moment, Ttl, service};
+use super::generation::{self, Basis, Reading};
+use super::leases::{Holder, Prefix, group_key, holder_in, partition_key};
+use super::parses::{ParseFor, Parsed, Parses};
+use super::questions::Coalesced;
+use super::reader::{
+    LEASE_READ_DEADLINE, LeaseReader, Progress, READ_DEADLINE, ReadError, SnapshotReader, SnapshotStep, range_response,
+    txn_response,
+};
+use super::round::{Ended, Rounds};
+use super::snapshot::{Snapshot, SnapshotError};
+use super::{
+    Address, Answer, Decision, NotServing, Owner, Question, Read, Service, Source, TopicGeneration, Waiter, choice,
+};
+use crate::config::ClusterConfig;
+use crate::context::Context;
+use crate::etcd::{self, Keys, RangeRequest, Refusal, Revision, WatchEnd, WatchEvent};
+use crate::operation::Outcome;
+use crate::time::Monotonic;
+use crate::timers::Timer;
+
+/// What one shard knows of the cluster.
+pub(crate) struct Cluster {
+    ttl: Ttl,
+    static_backends: Vec<Address>,
+    /// How many calls there were.
+    steps: u64,
+    snapshot: SnapshotReader,
+    partitions: LeaseReader,
+    groups: LeaseReader,
+    /// They asked for a read of the snapshot; the one under way was ordered for them.
+    snapshot_asked: Vec<Waiter>,
+    /// They asked while a read was under way: the next one is for them.
+    snapshot_queued: Vec<Waiter>,
+    rounds: Rounds,
+    lease_reads: Coalesced<Question, ()>,
+    generations: Coalesced<String, Basis>,
+    committed: Coalesced<String, Committed>,
+    parses: Parses,
+    /// Sources whose last read failed: said once in the log.
+    failing: BTreeSet<Source>,
+}
+
+impl Cluster {
+    /// Knows nothing yet; [`Cluster::start`] begins to read.
+    pub(crate) fn new(config: &ClusterConfig) -> Self {
+        let static_backends: Vec<Address> = config.static_backends.iter().map(|text| Address::new(text)).collect();
+        let ttl = if static_backends.is_empty() { Ttl::Limited(config.cache_ttl) } else { Ttl::Unlimited };
+        Self {
+            ttl,
+            static_backends,
+            steps: 0,
+            snapshot: SnapshotReader::new(),
+            partitions: LeaseReader::new(Prefix::Partitions),
+            groups: LeaseReader::new(Prefix::Groups),
+            snapshot_asked: Vec::new(),
+            snapshot_queued: Vec::new(),
+            rounds: Rounds::new(),
+            lease_reads: Coalesced::new(),
+            generations: Coalesced::new(),
+            committed: Coalesced::new(),
+            parses: Parses::new(),
+            failing: BTreeSet::new(),
+        }
+    }
+
+    /// Begins to read all sources.
+    pub(crate) fn start(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Decision>) {
+        let now = self.moment(ctx);
+        self.read_all(now, out);
+        self.set_timers(ctx);
+    }
+
+    /// Asks etcd. Exactly one [`Decision::Answered`] follows for each call, possibly at once, unless the waiter is
+    /// forgotten before.
+    pub(crate) fn ask(&mut self, ctx: &mut Context<'_>, question: Question, waiter: Waiter, out: &mut Vec<Decision>) {
+        let now = self.moment(ctx);
+        match question {
+            Question::Freshness => {
+                if let Some(failure) = self.rounds.pause(now) {
+                    let answer = Answer::Unreadable(failure.to_owned());
+                    out.push(Decision::Answered { waiter, question: Question::Freshness, answer });
+                } else if self.rounds.join(now, waiter) {
+                    self.read_all(now, out);
+                }
+            }
+            Question::Snapshot => {
+                if !self.snapshot.is_idle() {
+                    self.snapshot_queued.push(waiter);
+                } else if let Some(failure) = self.rounds.pause(now) {
+                    let answer = Answer::Unreadable(failure.to_owned());
+                    out.push(Decision::Answered { waiter, question: Question::Snapshot, answer });
+                } else {
+                    self.snapshot_asked.push(waiter);
+                    self.snapshot.read(now, out);
+                }
+            }
+            Question::PartitionOwner { .. } | Question::Coordinator { .. } => {
+                if let Err(waiter) = self.lease_reads.queue(&question, waiter) {
+                    self.order_lease_read(now, question, vec![waiter], out);
+                }
+            }
+            Question::Generation { topic } => {
+                if let Err(waiter) = self.generations.queue(&topic, waiter) {
+                    self.order_generation(now, topic, vec![waiter], out);
+                }
+            }
+            Question::CommittedPartitions { group } => {
+                if let Err(waiter) = self.committed.queue(&group, waiter) {
+                    self.order_committed(now, group, vec![waiter], out);
+                }
+            }
+        }
+        self.set_timers(ctx);
+    }
+
+    /// The waiter has vanished: it gets no more answers. What was ordered for it goes on.
+    pub(crate) fn forget_waiter(&mut self, waiter: Waiter) {
+        self.snapshot_asked.retain(|other| *other != waiter);
+        self.snapshot_queued.retain(|other| *other != waiter);
+        self.rounds.forget(waiter);
+        self.lease_reads.forget(waiter);
+        self.generations.forget(waiter);
+        self.committed.forget(waiter);
+    }
+
+    /// A [`Decision::Request`] is done.
+    pub(crate) fn on_finished(
+        &mut self,
+        ctx: &mut Context<'_>,
+        read: Read,
+        outcome: Outcome<etcd::Response, Refusal>,
+        out: &mut Vec<Decision>,
+    ) {
+        let now = self.moment(ctx);
+        match read {
+            Read::Snapshot => match self.snapshot.on_finished(now, outcome, out) {
+                SnapshotStep::Read(progress) => self.on_snapshot_progress(now, progress, out),
+                SnapshotStep::Parse(value) => {
+                    let parsed = self.parses.parse(value, ParseFor::State, out);
+                    self.on_parsed(now, parsed, out);
+                }
+            },
+            Read::Leases(source) => {
+                if let Some(reader) = self.lease_reader(source) {
+                    let progress = reader.on_page(now, outcome, out);
+                    self.on_progress(now, source, &progress, out);
+                }
+            }
+            Read::Proof(source) => {
+                let urgent = self.rounds.waits_for(source);
+                if let Some(reader) = self.lease_reader(source) {
+                    let progress = reader.on_proof(now, outcome, urgent, out);
+                    self.on_progress(now, source, &progress, out);
+                }
+            }
+            Read::PartitionLease { topic, partition } => {
+                self.on_lease_read(now, Question::PartitionOwner { topic, partition }, outcome, out);
+            }
+            Read::GroupLease { group } => self.on_lease_read(now, Question::Coordinator { group }, outcome, out),
+            Read::Generation { topic } => self.on_generation_read(now, topic, outcome, out),
+            Read::CommittedPartitions { group } => self.on_committed_page(now, group, outcome, out),
+        }
+        self.set_timers(ctx);
+    }
+
+    /// The watch stands. Nothing follows from that: that it is told nothing proves nothing.
+    pub(crate) fn on_watch_created(&mut self, _ctx: &mut Context<'_>, _source: Source, _out: &mut Vec<Decision>) {}
+
+    /// The watch has told changes. The revision beside them is not used: etcd also sends one ahead of events that
+    /// are still to come when a watch is catching up, so knowledge is dated by the changes themselves.
+    pub(crate) fn on_watch_events(
+        &mut self,
+        ctx: &mut Context<'_>,
+        source: Source,
+        _revision: Revision,
+        events: &[WatchEvent],
+        out: &mut Vec<Decision>,
+    ) {
+        let now = self.moment(ctx);
+        match source {
+            Source::Snapshot => self.snapshot.on_watch_events(now, events, out),
+            Source::PartitionLeases => self.partitions.on_watch_events(events),
+            Source::GroupLeases => self.groups.on_watch_events(events),
+        }
+        self.set_timers(ctx);
+    }
+
+    /// The watch is over.
+    pub(crate) fn on_watch_ended(
+        &mut self,
+        ctx: &mut Context<'_>,
+        source: Source,
+        end: WatchEnd,
+        out: &mut Vec<Decision>,
+    ) {
+        let now = self.moment(ctx);
+        match source {
+            Source::Snapshot => self.snapshot.on_watch_ended(now, end, out),
+            Source::PartitionLeases => self.partitions.on_watch_ended(now, end, out),
+            Source::GroupLeases => self.groups.on_watch_ended(now, end, out),
+        }
+        self.set_timers(ctx);
+    }
+
+    /// A [`Decision::Compute`] is done.
+    pub(crate) fn on_computed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        result: Result<Snapshot, SnapshotError>,
+        out: &mut Vec<Decision>,
+    ) {
+        let now = self.moment(ctx);
+        let parsed = self.parses.on_computed(result, out);
+        self.on_parsed(now, parsed, out);
+        self.set_timers(ctx);
+    }
+
+    /// [`Timer::ClusterReload`] of this source is due.
+    pub(crate) fn on_timer(&mut self, ctx: &mut Context<'_>, source: Source, out: &mut Vec<Decision>) {
+        let now = self.moment(ctx);
+        match source {
+            Source::Snapshot => {
+                if let Some(ended) = self.rounds.on_timer(now) {
+                    answer_round(ended, out);
+                }
+                self.snapshot.on_timer(now, out);
+            }
+            Source::PartitionLeases => self.partitions.on_timer(now, out),
+            Source::GroupLeases => self.groups.on_timer(now, out),
+        }
+        self.set_timers(ctx);
+    }
+
+    /// A broker refused what was sent to it by this route: it stays unknown until something newer is known of it.
+    pub(crate) fn forget_partition_owner(&mut self, topic: &str, partition: i32) {
+        self.steps += 1;
+        self.partitions.leases.drop_route(topic, partition, self.steps);
+    }
+
+    /// A broker refused what was sent to it as the group's coordinator.
+    pub(crate) fn forget_coordinator(&mut self, group: &str) {
+        self.steps += 1;
+        self.groups.leases.drop_route(group, 0, self.steps);
+    }
+
+    /// Row of the TTL decision table for `now`.
+    pub(crate) fn service(&self, now: Monotonic) -> Service {
+        let listed = self.snapshot().is_some_and(|snapshot| !snapshot.addresses().is_empty());
+        service(self.ttl, self.snapshot.proven(), listed, now)
+    }
+
+    /// As [`Cluster::service`], after the one read: never [`Service::AfterRead`].
+    pub(crate) fn service_after_read(&self, now: Monotonic) -> Service {
+        match self.service(now) {
+            Service::AfterRead => Service::Refused(NotServing::Unreadable),
+            decided @ (Service::Serving | Service::Refused(_)) => decided,
+        }
+    }
+
+    /// The broker that holds the lease of a partition.
+    pub(crate) fn partition_owner(&self, now: Monotonic, topic: &str, partition: i32) -> Owner {
+        self.owner(now, self.partitions.leases.holder(topic, partition))
+    }
+
+    /// The broker that holds the lease of a group.
+    pub(crate) fn coordinator(&self, now: Monotonic, group: &str) -> Owner {
+        self.owner(now, self.groups.leases.holder(group, 0))
+    }
+
+    /// A route is as fresh as the older of two proofs: that of its lease and that of the snapshot that says where
+    /// the broker is.
+    fn owner(&self, now: Monotonic, Holder { broker, proven }: Holder) -> Owner {
+        if !self.ttl.covers(proven.min(self.snapshot.proven()), now) {
+            return Owner::Unproven;
+        }
+        match broker {
+            None => Owner::Nobody,
+            Some(id) => match self.address_of(id) {
+                Some(address) => Owner::Broker(address.clone()),
+                None => Owner::UnknownBroker(id),
+            },
+        }
+    }
+
+    /// Brokers that may be asked when nobody in particular must be: the static list if there is one, else those
+    /// listed, in listing order. Meaningful while [`Cluster::service`] says so.
+    pub(crate) fn brokers(&self) -> &[Address] {
+        if self.is_static() { &self.static_backends } else { self.snapshot().map_or(&[], Snapshot::addresses) }
+    }
+
+    /// The broker to ask for a partition that nobody owns: the same for the same candidates.
+    pub(crate) fn stable_choice(&self, topic: &str, partition: i32) -> Option<&Address> {
+        choice::stable(self.brokers(), topic, partition)
+    }
+
+    /// What the last successful read of the snapshot said.
+    pub(crate) fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.snapshot()
+    }
+
+    /// Where the broker with this id is.
+    pub(crate) fn address_of(&self, broker: i32) -> Option<&Address> {
+        self.snapshot()?.address_of(broker)
+    }
+
+    /// Age of the snapshot's proof; `None` when there is none.
+    pub(crate) fn age(&self, now: Monotonic) -> Option<Duration> {
+        self.snapshot.proven().map(|proven| now.since(proven))
+    }
+
+    /// Whether a static list replaces discovery.
+    pub(crate) fn is_static(&self) -> bool {
+        !self.static_backends.is_empty()
+    }
+
+    fn moment(&mut self, ctx: &Context<'_>) -> Moment {
+        self.steps += 1;
+        Moment { at: ctx.now.monotonic, step: self.steps }
+    }
+
+    fn lease_reader(&mut self, source: Source) -> Option<&mut LeaseReader> {
+        match source {
+            Source::Snapshot => None,
+            Source::PartitionLeases => Some(&mut self.partitions),
+            Source::GroupLeases => Some(&mut self.groups),
+        }
+    }
+
+    fn read_all(&mut self, now: Moment, out: &mut Vec<Decision>) {
+        self.snapshot.read(now, out);
+        self.partitions.read(now, out);
+        self.groups.read(now, out);
+    }
+
+    fn set_timers(&self, ctx: &mut Context<'_>) {
+        let earlier_of = |one: Option<Monotonic>, other: Option<Monotonic>| one.into_iter().chain(other).min();
+        for (source, due) in [
+            (Source::Snapshot, earlier_of(self.snapshot.due(), self.rounds.deadline())),
+            (Source::PartitionLeases, self.partitions.due()),
+            (Source::GroupLeases, self.groups.due()),
+        ] {
+            match due {
+                Some(due) => ctx.timers.set(Timer::ClusterReload(source), due),
+                None => ctx.timers.clear(Timer::ClusterReload(source)),
+            }
+        }
+    }
+
+    fn on_snapshot_progress(&mut self, now: Moment, progress: Progress, out: &mut Vec<Decision>) {
+        self.on_progress(now, Source::Snapshot, &progress, out);
+        match progress {
+            Progress::Pending => {}
+            Progress::Proven => {
+                let asked = std::mem::replace(&mut self.snapshot_asked, std::mem::take(&mut self.snapshot_queued));
+                answer_all(asked, &Question::Snapshot, &Answer::Learned, out);
+                if !self.snapshot_asked.is_empty() {
+                    self.snapshot.read(now, out);
+                }
+            }
+            Progress::Failed(text) => {
+                let mut asked = std::mem::take(&mut self.snapshot_asked);
+                asked.append(&mut self.snapshot_queued);
+                if !asked.is_empty() {
+                    self.rounds.note_failure(now, &text);
+                }
+                answer_all(asked, &Question::Snapshot, &Answer::Unreadable(text), out);
+            }
+        }
+    }
+
+    fn on_progress(&mut self, now: Moment, source: Source, progress: &Progress, out: &mut Vec<Decision>) {
+        let ended = match progress {
+            Progress::Pending => None,
+            Progress::Proven => {
+                if self.failing.remove(&source) {
+                    tracing::info!(?source, "cluster state is readable again");
+                }
+                self.rounds.on_proven(source)
+            }
+            Progress::Failed(error) => {
+                if self.failing.insert(source) {
+                    tracing::warn!(?source, %error, "cluster state is not readable");
+                }
+                self.rounds.on_failed(now, source, error)
+            }
+        };
+        if let Some(ended) = ended {
+            answer_round(ended, out);
+        }
+    }
+
+    fn on_parsed(&mut self, now: Moment, parsed: Option<Parsed>, out: &mut Vec<Decision>) {
+        let Some(Parsed { result, wanted }) = parsed else { return };
+        let mut for_state = false;
+        for wanted in wanted {
+            match wanted {
+                ParseFor::State => for_state = true,
+                ParseFor::Generation { topic, config_create_revision } => {
+                    let generation = generation::parsed(&topic, config_create_revision, &result);
+                    self.answer_generation(now, topic, generation, out);
+                }
+            }
+        }
+        if for_state {
+            let progress = self.snapshot.on_parsed(now, result, out);
+            self.on_snapshot_progress(now, progress, out);
+        }
+    }
+
+    fn order_lease_read(&mut self, now: Moment, question: Question, asked: Vec<Waiter>, out: &mut Vec<Decision>) {
+        let (read, key) = match &question {
+            Question::PartitionOwner { topic, partition } => {
+                (Read::PartitionLease { topic: topic.clone(), partition: *partition }, partition_key(topic, *partition))
+            }
+            Question::Coordinator { group } => (Read::GroupLease { group: group.clone() }, group_key(group)),
+            Question::Freshness
+            | Question::Snapshot
+            | Question::Generation { .. }
+            | Question::CommittedPartitions { .. } => return,
+        };
+        let request = etcd::Request::Range(RangeRequest::of(Keys::One(key)));
+        out.push(Decision::Request { read, request, deadline: LEASE_READ_DEADLINE });
+        self.lease_reads.begin(question, now, (), asked);
+    }
+
+    fn on_lease_read(
+        &mut self,
+        now: Moment,
+        question: Question,
+        outcome: Outcome<etcd::Response, Refusal>,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(over) = self.lease_reads.finish(&question) else { return };
+        let answer = match range_response(outcome) {
+            Ok(range) => {
+                let told = (range.revision, range.kvs.first().and_then(|kv| holder_in(&kv.value)));
+                match &question {
+                    Question::PartitionOwner { topic, partition } => {
+                        self.partitions.leases.on_key_read(topic, *partition, over.ordered, now, told);
+                    }
+                    Question::Coordinator { group } => {
+                        self.groups.leases.on_key_read(group, 0, over.ordered, now, told);
+                    }
+                    Question::Freshness
+                    | Question::Snapshot
+                    | Question::Generation { .. }
+                    | Question::CommittedPartitions { .. } => {}
+                }
+                Answer::Learned
+            }
+            Err(error) => Answer::Unreadable(error.text()),
+        };
+        answer_all(over.asked, &question, &answer, out);
+        if !over.queued.is_empty() {
+            self.order_lease_read(now, question, over.queued, out);
+        }
+    }
+
+    fn order_generation(&mut self, now: Moment, topic: String, asked: Vec<Waiter>, out: &mut Vec<Decision>) {
+        let (request, basis) = generation::request(&topic, self.snapshot.last_put());
+        let read = Read::Generation { topic: topic.clone() };
+        out.push(Decision::Request { read, request: etcd::Request::Txn(request), deadline: READ_DEADLINE });
+        self.generations.begin(topic, now, basis, asked);
+    }
+
+    fn on_generation_read(
+        &mut self,
+        now: Moment,
+        topic: String,
+        outcome: Outcome<etcd::Response, Refusal>,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(basis) = self.generations.detail(&topic) else { return };
+        let reading = match txn_response(outcome) {
+            Ok(answer) => generation::answered(basis, answer),
+            Err(error) => Reading::Failed(error.text()),
+        };
+        match reading {
+            Reading::Known(generation) => self.answer_generation(now, topic, Ok(generation), out),
+            Reading::Failed(text) => self.answer_generation(now, topic, Err(text), out),
+            Reading::Parse { value, config_create_revision } => {
+                let wanted = ParseFor::Generation { topic, config_create_revision };
+                let parsed = self.parses.parse(value, wanted, out);
+                self.on_parsed(now, parsed, out);
+            }
+        }
+    }
+
+    fn answer_generation(
+        &mut self,
+        now: Moment,
+        topic: String,
+        generation: Result<TopicGeneration, String>,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(over) = self.generations.finish(&topic) else { return };
+        let answer = generation.map_or_else(Answer::Unreadable, Answer::Generation);
+        answer_all(over.asked, &Question::Generation { topic: topic.clone() }, &answer, out);
+        if !over.queued.is_empty() {
+            self.order_generation(now, topic, over.queued, out);
+        }
+    }
+
+    fn order_committed(&mut self, now: Moment, group: String, asked: Vec<Waiter>, out: &mut Vec<Decision>) {
+        let committed = Committed::new(&group);
+        out.push(committed_page(&group, committed.next()));
+        self.committed.begin(group, now, committed, asked);
+    }
+
+    fn on_committed_page(
+        &mut self,
+        now: Moment,
+        group: String,
+        outcome: Outcome<etcd::Response, Refusal>,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(committed) = self.committed.detail(&group) else { return };
+        let next = match range_response(outcome) {
+            Ok(page) => committed.take(page).map_err(str::to_owned),
+            Err(ReadError::Compacted) => match committed.restart() {
+                Some(first) => Ok(Next::Page(first)),
+                None => Err(ReadError::Compacted.text()),
+            },
+            Err(error @ ReadError::Failed(_)) => Err(error.text()),
+        };
+        let answer = match next {
+            Ok(Next::Page(request)) => {
+                out.push(committed_page(&group, request));
+                return;
+            }
+            Ok(Next::Done(partitions)) => Answer::CommittedPartitions(partitions),
+            Err(text) => Answer::Unreadable(text),
+        };
+        let Some(over) = self.committed.finish(&group) else { return };
+        answer_all(over.asked, &Question::CommittedPartitions { group: group.clone() }, &answer, out);
+        if !over.queued.is_empty() {
+            self.order_committed(now, group, over.queued, out);
+        }
+    }
+}
+
+fn committed_page(group: &str, request: RangeRequest) -> Decision {
+    let read = Read::CommittedPartitions { group: group.to_owned() };
+    Decision::Request { read, request: etcd::Request::Range(request), deadline: READ_DEADLINE }
+}
+
+fn answer_round(Ended { waiters, result }: Ended, out: &mut Vec<Decision>) {
+    let answer = result.map_or_else(Answer::Unreadable, |()| Answer::Learned);
+    answer_all(waiters, &Question::Freshness, &answer, out);
+}
+
+fn answer_all(waiters: Vec<Waiter>, question: &Question, answer: &Answer, out: &mut Vec<Decision>) {
+    for waiter in waiters {
+        out.push(Decision::Answered { waiter, question: question.clone(), answer: answer.clone() });
+    }
+}

@@ -1,0 +1,228 @@
+//! Reading and watching a lease prefix.
+
+use super::{CYCLE, Page, Pages, RETRY, ReadError};
+use super::{Decision, Due, Moment, Progress, Read, Watch, order_range, range_response, start_watch};
+use crate::cluster::leases::{Expectation, Leases, Listed, Prefix, Verdict};
+use crate::etcd::{self, RangeResponse, Refusal, WatchEnd, WatchEvent};
+use crate::operation::Outcome;
+
+/// A full reading of the prefix.
+struct Listing {
+    /// When the first page was ordered.
+    ordered: Moment,
+    pages: Pages,
+    /// What the pages hold so far.
+    listed: Option<Listed>,
+}
+
+enum Activity {
+    Idle,
+    Listing(Listing),
+    Proving { ordered: Moment, expected: Expectation },
+}
+
+/// The machine of a lease prefix.
+pub(in crate::cluster) struct LeaseReader {
+    pub(in crate::cluster) leases: Leases,
+    activity: Activity,
+    watch: Watch,
+    /// The listing may have missed something: the next reading is a full one.
+    distrusted: bool,
+    /// The last proof did not hold. The watch may have lagged; if it still does, it is given up.
+    behind: bool,
+    /// The last watch ended because of compaction before it told anything.
+    compacted: bool,
+    due: Due,
+}
+
+impl LeaseReader {
+    pub(in crate::cluster) const fn new(prefix: Prefix) -> Self {
+        Self {
+            leases: Leases::new(prefix),
+            activity: Activity::Idle,
+            watch: Watch::Down,
+            distrusted: false,
+            behind: false,
+            compacted: false,
+            due: None,
+        }
+    }
+
+    pub(in crate::cluster) const fn due(&self) -> Due {
+        self.due
+    }
+
+    /// Orders a proof, or a full reading where a proof would not do, unless something is under way.
+    pub(in crate::cluster) fn read(&mut self, now: Moment, out: &mut Vec<Decision>) {
+        match self.activity {
+            Activity::Listing(_) | Activity::Proving { .. } => {}
+            Activity::Idle => match self.leases.proof() {
+                Some((request, expected)) if !self.distrusted => {
+                    order_range(Read::Proof(self.leases.prefix().source()), request, out);
+                    self.due = None;
+                    self.activity = Activity::Proving { ordered: now, expected };
+                }
+                Some(_) | None => self.list(now, out),
+            },
+        }
+    }
+
+    /// Begins a full reading. The watch, if there is one, is replaced by one that begins after the reading.
+    fn list(&mut self, now: Moment, out: &mut Vec<Decision>) {
+        let source = self.leases.prefix().source();
+        if self.watch == Watch::Up {
+            out.push(Decision::CancelWatch { source });
+            self.watch = Watch::Ending;
+        }
+        self.distrusted = true;
+        self.due = None;
+        let pages = Pages::new(self.leases.prefix().keys(), false);
+        order_range(Read::Leases(source), pages.next(), out);
+        self.activity = Activity::Listing(Listing { ordered: now, pages, listed: None });
+    }
+
+    /// A page has come.
+    pub(in crate::cluster) fn on_page(
+        &mut self,
+        now: Moment,
+        outcome: Outcome<etcd::Response, Refusal>,
+        out: &mut Vec<Decision>,
+    ) -> Progress {
+        let Activity::Listing(mut listing) = std::mem::replace(&mut self.activity, Activity::Idle) else {
+            return Progress::Pending;
+        };
+        let source = self.leases.prefix().source();
+        let page = match range_response(outcome) {
+            Ok(page) => page,
+            Err(ReadError::Compacted) if listing.pages.restart() => {
+                order_range(Read::Leases(source), listing.pages.next(), out);
+                self.activity = Activity::Listing(Listing { ordered: now, listed: None, ..listing });
+                return Progress::Pending;
+            }
+            Err(error) => return self.failed(now, error.text()),
+        };
+        match listing.take(self.leases.prefix(), page) {
+            Ok(None) => {
+                order_range(Read::Leases(source), listing.pages.next(), out);
+                self.activity = Activity::Listing(listing);
+                Progress::Pending
+            }
+            Ok(Some(listed)) => {
+                self.leases.on_listed(listed, listing.ordered);
+                self.distrusted = false;
+                self.behind = false;
+                self.due = Some(now.at + CYCLE);
+                self.watch_on(out);
+                Progress::Proven
+            }
+            Err(text) => self.failed(now, text.into()),
+        }
+    }
+
+    /// The answer to a proof has come. With `urgent`, somebody waits: a proof that does not hold is followed by a
+    /// full reading at once, without giving the watch time to catch up.
+    pub(in crate::cluster) fn on_proof(
+        &mut self,
+        now: Moment,
+        outcome: Outcome<etcd::Response, Refusal>,
+        urgent: bool,
+        out: &mut Vec<Decision>,
+    ) -> Progress {
+        let Activity::Proving { ordered, expected } = self.activity else { return Progress::Pending };
+        self.activity = Activity::Idle;
+        let answer = match range_response(outcome) {
+            Ok(answer) => answer,
+            Err(error) => return self.failed(now, error.text()),
+        };
+        // The watch was compacted while the proof was under way.
+        let compacted = self.distrusted && self.compacted;
+        match self.leases.on_proof(expected, ordered, &answer) {
+            Verdict::Proven => {
+                self.behind = false;
+                if compacted {
+                    self.list(now, out);
+                } else {
+                    self.due = Some(now.at + if self.distrusted { RETRY } else { CYCLE });
+                }
+                Progress::Proven
+            }
+            Verdict::Behind if !urgent && !self.behind && !compacted => {
+                self.behind = true;
+                self.due = Some(now.at + RETRY);
+                Progress::Pending
+            }
+            Verdict::Behind | Verdict::Rewound => {
+                self.list(now, out);
+                Progress::Pending
+            }
+        }
+    }
+
+    fn failed(&mut self, now: Moment, text: String) -> Progress {
+        self.due = Some(now.at + RETRY);
+        Progress::Failed(text)
+    }
+
+    fn watch_on(&mut self, out: &mut Vec<Decision>) {
+        if self.watch == Watch::Down
+            && !self.distrusted
+            && let Some(revision) = self.leases.next_revision()
+        {
+            let prefix = self.leases.prefix();
+            self.watch = start_watch(prefix.source(), prefix.keys(), revision, out);
+        }
+    }
+
+    pub(in crate::cluster) fn on_watch_events(&mut self, events: &[WatchEvent]) {
+        match self.watch {
+            Watch::Up => {
+                self.compacted = false;
+                self.leases.on_events(events);
+            }
+            // The listing may be a newer one by now, from which this watch does not go on.
+            Watch::Ending | Watch::Down => {}
+        }
+    }
+
+    pub(in crate::cluster) fn on_watch_ended(&mut self, now: Moment, end: WatchEnd, out: &mut Vec<Decision>) {
+        let before = std::mem::replace(&mut self.watch, Watch::Down);
+        if before == Watch::Ending {
+            self.watch_on(out);
+            return;
+        }
+        self.distrusted = true;
+        let idle = matches!(self.activity, Activity::Idle);
+        match end {
+            WatchEnd::Compacted(_) if !self.compacted => {
+                self.compacted = true;
+                self.read(now, out);
+            }
+            // A watch that is compacted again before it told anything must not make readings chase each other.
+            WatchEnd::Compacted(_) | WatchEnd::Lost(_) | WatchEnd::Cancelled => {
+                if idle {
+                    let retry = now.at + RETRY;
+                    self.due = Some(self.due.map_or(retry, |due| due.min(retry)));
+                }
+            }
+        }
+    }
+
+    /// Looks at the source if that is due.
+    pub(in crate::cluster) fn on_timer(&mut self, now: Moment, out: &mut Vec<Decision>) {
+        if self.due.is_some_and(|due| due <= now.at) {
+            self.read(now, out);
+        }
+    }
+}
+
+impl Listing {
+    /// Takes a page in; the last one completes the listing. The error says what makes no sense about it.
+    fn take(&mut self, prefix: Prefix, page: RangeResponse) -> Result<Option<Listed>, &'static str> {
+        let Page { revision, kvs, more } = self.pages.take(page)?;
+        let listed = self.listed.get_or_insert_with(|| Listed::new(prefix, revision));
+        for kv in &kvs {
+            listed.put(kv);
+        }
+        Ok(if more { None } else { self.listed.take() })
+    }
+}
