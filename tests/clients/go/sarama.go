@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+type saramaClient struct{}
+
+func saramaConfig(job Job) (*sarama.Config, error) {
+	config := sarama.NewConfig()
+	config.ClientID = "peer-sarama"
+	config.Producer.Idempotent = false
+	config.Producer.Return.Successes = true
+	config.Producer.Return.Errors = true
+	config.Producer.Partitioner = sarama.NewManualPartitioner
+	switch job.Acks {
+	case "all":
+		config.Producer.RequiredAcks = sarama.WaitForAll
+	case "1":
+		config.Producer.RequiredAcks = sarama.WaitForLocal
+	case "0":
+		config.Producer.RequiredAcks = sarama.NoResponse
+	default:
+		return nil, fmt.Errorf("unknown acks %q", job.Acks)
+	}
+	if job.Retries >= 0 {
+		config.Producer.Retry.Max = job.Retries
+	} else {
+		// Three tries 100 ms apart, the default, do not outlast a broker's lease.
+		config.Producer.Retry.Max = 100
+		config.Producer.Retry.Backoff = 300 * time.Millisecond
+	}
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	config.Consumer.Offsets.AutoCommit.Enable = false
+	config.Consumer.Return.Errors = true
+	return config, nil
+}
+
+func (saramaClient) Produce(job Job, out *Output) error {
+	config, err := saramaConfig(job)
+	if err != nil {
+		return err
+	}
+	producer, err := sarama.NewAsyncProducer([]string{job.Bootstrap}, config)
+	if err != nil {
+		return err
+	}
+	var reports sync.WaitGroup
+	reports.Add(2)
+	go func() {
+		defer reports.Done()
+		for message := range producer.Successes() {
+			out.Delivered(message.Metadata.(int), message.Partition, message.Offset)
+		}
+	}()
+	go func() {
+		defer reports.Done()
+		for failure := range producer.Errors() {
+			out.Failed(failure.Msg.Metadata.(int), failure.Err)
+		}
+	}()
+	started := time.Now()
+	for n := range job.Count {
+		job.Pace(started, n)
+		index := job.First + n
+		producer.Input() <- &sarama.ProducerMessage{
+			Topic:     job.Topic,
+			Partition: int32(job.Partition(index)),
+			Key:       sarama.StringEncoder(Key(index)),
+			Value:     sarama.StringEncoder(Value(index)),
+			Metadata:  index,
+		}
+	}
+	producer.AsyncClose()
+	reports.Wait()
+	return nil
+}
+
+func (saramaClient) Consume(job Job, out *Output) error {
+	config, err := saramaConfig(job)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), job.Timeout)
+	defer cancel()
+	if job.Group != "" {
+		return saramaGroup(ctx, cancel, config, job, out)
+	}
+	consumer, err := sarama.NewConsumer([]string{job.Bootstrap}, config)
+	if err != nil {
+		return err
+	}
+	defer consumer.Close()
+	var readers sync.WaitGroup
+	for partition := range int32(job.Partitions) {
+		reader, err := consumer.ConsumePartition(job.Topic, partition, sarama.OffsetOldest)
+		if err != nil {
+			return err
+		}
+		readers.Add(1)
+		go func() {
+			defer readers.Done()
+			defer reader.Close()
+			for {
+				select {
+				case message := <-reader.Messages():
+					out.Record(message.Partition, message.Offset, message.Key, message.Value)
+					if out.Records() >= job.Count {
+						cancel()
+					}
+				case failure := <-reader.Errors():
+					out.Failed(-1, failure)
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+	}
+	readers.Wait()
+	return nil
+}
+
+func saramaGroup(ctx context.Context, cancel context.CancelFunc, config *sarama.Config, job Job, out *Output) error {
+	group, err := sarama.NewConsumerGroup([]string{job.Bootstrap}, job.Group, config)
+	if err != nil {
+		return err
+	}
+	defer group.Close()
+	go func() {
+		for failure := range group.Errors() {
+			out.Failed(-1, failure)
+		}
+	}()
+	for ctx.Err() == nil {
+		if err := group.Consume(ctx, []string{job.Topic}, &saramaHandler{job, out, cancel}); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saramaHandler reads one generation of the group.
+type saramaHandler struct {
+	job    Job
+	out    *Output
+	cancel context.CancelFunc
+}
+
+func (h *saramaHandler) Setup(sarama.ConsumerGroupSession) error { return nil }
+
+func (h *saramaHandler) Cleanup(session sarama.ConsumerGroupSession) error {
+	session.Commit()
+	return nil
+}
+
+func (h *saramaHandler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for {
+		select {
+		case message, open := <-claim.Messages():
+			if !open {
+				return nil
+			}
+			h.out.Record(message.Partition, message.Offset, message.Key, message.Value)
+			session.MarkMessage(message, "")
+			if h.out.Records() >= h.job.Count {
+				h.cancel()
+			}
+		case <-session.Context().Done():
+			return nil
+		}
+	}
+}
