@@ -1,5 +1,6 @@
 //! Why bytes are not the message they should be, and the input that parsers read from.
 
+use std::cell::Cell;
 use std::fmt;
 use std::iter::{Copied, Enumerate};
 use std::slice::Iter;
@@ -21,6 +22,8 @@ pub enum DecodeError {
     Utf8,
     /// A variable-length integer of too many bytes.
     Varint,
+    /// Arrays of more elements than [`MAX_ELEMENTS`].
+    TooMany,
     /// The message ends before the bytes do; how many are left.
     Trailing(usize),
     /// The layout of this version of this API is not known.
@@ -46,6 +49,7 @@ impl fmt::Display for DecodeError {
             Self::Null => f.write_str("null where this version has no null"),
             Self::Utf8 => f.write_str("a string is not UTF-8"),
             Self::Varint => f.write_str("a variable-length integer is too long"),
+            Self::TooMany => write!(f, "the arrays have more than {MAX_ELEMENTS} elements"),
             Self::Trailing(count) => write!(f, "{count} bytes are left after the message"),
             Self::Version { key, version } => write!(f, "version {version} of API key {key} is not known"),
             Self::Crc => f.write_str("a record batch does not match its CRC-32C"),
@@ -99,16 +103,45 @@ pub(crate) fn prefix<I: Input, T>(
     })
 }
 
+/// Most elements that all arrays of one message may have together.
+///
+/// An element can be a single byte on the wire and a hundred times as much in memory, so the size of the frame alone
+/// bounds nothing. Clusters of hundreds of thousands of partitions stay below.
+pub const MAX_ELEMENTS: usize = 1 << 20;
+
+/// What is left of [`MAX_ELEMENTS`] while one message is read.
+#[derive(Debug)]
+pub(crate) struct Elements(Cell<usize>);
+
+impl Elements {
+    pub(crate) fn new() -> Self {
+        Self(Cell::new(MAX_ELEMENTS))
+    }
+
+    /// Counts the elements of one array.
+    pub(crate) fn take(&self, count: usize) -> Result<(), nom::Err<DecodeError>> {
+        let left = self.0.get().checked_sub(count).ok_or_else(|| failure(DecodeError::TooMany))?;
+        self.0.set(left);
+        Ok(())
+    }
+}
+
 /// Bytes still to be read, and the buffer that they are part of, so that fields can share it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     buffer: &'a Bytes,
     rest: &'a [u8],
+    elements: &'a Elements,
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(buffer: &'a Bytes) -> Self {
-        Self { buffer, rest: buffer }
+    pub(crate) fn new(buffer: &'a Bytes, elements: &'a Elements) -> Self {
+        Self { buffer, rest: buffer, elements }
+    }
+
+    /// The limit of the message.
+    pub(crate) fn elements(self) -> &'a Elements {
+        self.elements
     }
 
     /// What is left, sharing the buffer.

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::api::ApiKey;
-use super::decode::{Cursor, DecodeError, whole};
+use super::decode::{Cursor, DecodeError, Elements, whole};
 use super::wire::{Layout, Wire};
 
 /// The body of a request or of a response.
@@ -36,7 +36,7 @@ pub(crate) fn decode_body<T: Wire>(key: ApiKey, body: &Bytes, version: i16) -> R
         return Err(DecodeError::Version { key: key.into(), version });
     }
     let layout = Layout { version, flexible: key.is_flexible(version) };
-    whole(Cursor::new(body), |input| T::read(input, layout))
+    whole(Cursor::new(body, &Elements::new()), |input| T::read(input, layout))
 }
 
 pub(crate) fn encode_body<T: Wire>(key: ApiKey, value: &T, version: i16, out: &mut BytesMut) {

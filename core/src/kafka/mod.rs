@@ -18,6 +18,7 @@ mod describe_configs;
 mod describe_groups;
 mod error_code;
 mod fetch;
+mod fetch_patch;
 mod find_coordinator;
 mod frame;
 mod header;
@@ -33,9 +34,11 @@ mod offset_commit;
 mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
+mod produce_scan;
 mod record_batch;
 mod sasl_authenticate;
 mod sasl_handshake;
+mod scan;
 mod string;
 mod sync_group;
 #[cfg(test)]
@@ -55,7 +58,7 @@ pub use create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreatableTopicConfigs, CreatableTopicResult,
     CreateTopicsRequest, CreateTopicsResponse,
 };
-pub use decode::DecodeError;
+pub use decode::{DecodeError, MAX_ELEMENTS};
 pub use delete_groups::{DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse};
 pub use delete_topics::{DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
 pub use describe_configs::{
@@ -67,6 +70,10 @@ pub use error_code::ErrorCode;
 pub use fetch::{
     AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchTopic,
     FetchableTopicResponse, ForgottenTopic, LeaderIdAndEpoch, PartitionData, SnapshotId,
+};
+pub use fetch_patch::{
+    FetchAnswer, FetchHead, FetchedData, FetchedPartition, TopicRef, patch_fetch_request, patch_fetch_response,
+    scan_fetch_request,
 };
 pub use find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
 pub use frame::{FrameError, LooksLike, Splitter};
@@ -101,6 +108,7 @@ pub use produce::{
     BatchIndexAndErrorMessage, PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse,
     TopicProduceData, TopicProduceResponse,
 };
+pub use produce_scan::{ProduceAnswer, ProduceHead, ProducedPartition, scan_produce_request, scan_produce_response};
 pub use record_batch::{
     Attributes, BatchHeader, Compression, Record, RecordBatch, RecordHeader, assign_offsets, batches, build_batch,
     records, seal_batch,

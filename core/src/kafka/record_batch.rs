@@ -8,7 +8,7 @@ use nom::bytes::complete::take;
 use nom::number::complete::{be_i8, be_i16, be_i32, be_i64, be_u32};
 use nom::{IResult, Input, Parser};
 
-use super::decode::{Cursor, DecodeError, Parsed, failure, prefix, whole};
+use super::decode::{Cursor, DecodeError, Elements, Parsed, failure, prefix, whole};
 use super::wire::{put_signed_varlong, signed_varint, signed_varlong};
 
 /// Base offset and batch length, which the batch length does not count.
@@ -274,7 +274,8 @@ pub struct RecordHeader {
 ///
 /// [`DecodeError::Inconsistent`] unless there are exactly as many as announced and no byte is left.
 pub fn records(body: &Bytes, announced: i32) -> Result<Vec<Record>, DecodeError> {
-    let mut input = Cursor::new(body);
+    let elements = Elements::new();
+    let mut input = Cursor::new(body, &elements);
     // Grows with the records found: the announced number reserves nothing.
     let mut records = Vec::new();
     while input.input_len() > 0 {
@@ -286,6 +287,7 @@ pub fn records(body: &Bytes, announced: i32) -> Result<Vec<Record>, DecodeError>
 }
 
 fn record(input: Cursor<'_>) -> Parsed<'_, Record> {
+    input.elements().take(1)?;
     let (rest, length) = signed_varint(input)?;
     let length = usize::try_from(length).map_err(|_| failure(DecodeError::Length))?;
     let (rest, content) = take(length)(rest)?;
@@ -299,9 +301,7 @@ fn record_content(input: Cursor<'_>) -> Parsed<'_, Record> {
     let (rest, (attributes, timestamp_delta, offset_delta, key, value)) =
         (be_i8, signed_varlong, signed_varint, nullable_bytes, nullable_bytes).parse(input)?;
     let (mut rest, count) = signed_varint(rest)?;
-    if count < 0 {
-        return Err(failure(DecodeError::Length));
-    }
+    rest.elements().take(usize::try_from(count).map_err(|_| failure(DecodeError::Length))?)?;
     let mut headers = Vec::new();
     for _ in 0..count {
         let (after, name) = nullable_bytes(rest)?;

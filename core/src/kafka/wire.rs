@@ -364,6 +364,7 @@ impl<T: Wire> Wire for Option<Vec<T>> {
         if length > rest.input_len() {
             return Err(failure(DecodeError::Truncated));
         }
+        rest.elements().take(length)?;
         count(|input| T::read(input, layout), length).map(Some).parse(rest)
     }
 

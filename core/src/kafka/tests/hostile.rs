@@ -4,10 +4,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, proptest};
 
-use super::{encoded, for_every_message, sample, versions};
+use super::{damaged, encoded, for_every_message, sample, versions};
 use crate::kafka::message::Message;
 use crate::kafka::{
-    DecodeError, FetchPartition, FetchRequest, FetchTopic, PartitionProduceData, ProduceRequest, TopicProduceData,
+    DecodeError, DeleteGroupsRequest, FetchPartition, FetchRequest, FetchTopic, MAX_ELEMENTS, PartitionProduceData,
+    ProduceRequest, TopicProduceData,
 };
 
 proptest! {
@@ -36,12 +37,12 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {
-        let bytes = Bytes::from(bytes);
+    fn what_decodes_from_damaged_bytes_can_be_encoded(bytes in vec(any::<u8>(), 0..200), at: usize, value: u8) {
         macro_rules! check {
             ($message:ty) => {
                 for version in versions::<$message>() {
-                    if let Ok(message) = <$message>::decode(&bytes, version) {
+                    let body = damaged::<$message>(&bytes, version, at, value);
+                    if let Ok(message) = <$message>::decode(&body, version) {
                         let again = encoded(&message, version);
                         assert_eq!(<$message>::decode(&again, version), Ok(message), "version {version}");
                     }
@@ -68,6 +69,18 @@ fn absurd_array_lengths_are_refused() {
     flexible.put_i32(1000);
     flexible.put_slice(&[0xff, 0xff, 0xff, 0xff, 0x0f]);
     assert_eq!(ProduceRequest::decode(&flexible.freeze(), 9), Err(DecodeError::Truncated));
+}
+
+#[test]
+fn messages_of_too_many_elements_are_refused() {
+    let groups = |count: usize| {
+        let mut body = BytesMut::new();
+        body.put_i32(count as i32);
+        body.put_bytes(0, 2 * count);
+        body.freeze()
+    };
+    assert_eq!(DeleteGroupsRequest::decode(&groups(MAX_ELEMENTS), 0).map(|_| ()), Ok(()));
+    assert_eq!(DeleteGroupsRequest::decode(&groups(MAX_ELEMENTS + 1), 0), Err(DecodeError::TooMany));
 }
 
 #[test]

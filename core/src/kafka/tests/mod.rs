@@ -57,15 +57,25 @@ pub(crate) fn sample_tagged<T: Wire + Default + PartialEq>(draw: &mut Draw<'_>, 
     Some(T::sample(draw, layout)).filter(|value| *value != T::default())
 }
 
-fn sample<M: Message + Wire>(bytes: &[u8], version: i16) -> M {
+pub(crate) fn sample<M: Message + Wire>(bytes: &[u8], version: i16) -> M {
     let layout = Layout { version, flexible: M::KEY.is_flexible(version) };
     M::sample(&mut Draw::new(bytes), layout)
 }
 
-fn encoded<M: Message>(message: &M, version: i16) -> Bytes {
+pub(crate) fn encoded<M: Message>(message: &M, version: i16) -> Bytes {
     let mut out = BytesMut::new();
     message.encode(version, &mut out);
     out.freeze()
+}
+
+/// A message with one byte overwritten.
+pub(crate) fn damaged<M: Message + Wire>(bytes: &[u8], version: i16, at: usize, value: u8) -> Bytes {
+    let mut body = BytesMut::from(&encoded::<M>(&sample(bytes, version), version)[..]);
+    let at = at.checked_rem(body.len());
+    if let Some(byte) = at.and_then(|at| body.get_mut(at)) {
+        *byte = value;
+    }
+    body.freeze()
 }
 
 /// Calls `$check!(Type)` for every message.
@@ -124,7 +134,7 @@ macro_rules! for_every_message {
 
 use for_every_message;
 
-fn versions<M: Message>() -> impl Iterator<Item = i16> {
+pub(crate) fn versions<M: Message>() -> impl Iterator<Item = i16> {
     let range = M::KEY.known_versions();
     range.min..=range.max
 }
