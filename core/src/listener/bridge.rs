@@ -1,0 +1,149 @@
+//! One request between a client and brokers that may not speak the same version of its API.
+//!
+//! A version that the brokers speak passes as the bytes that came; any other is translated into the nearest version
+//! that they speak, and the answer back. What a translation means beyond plain fields stands with each API.
+
+use bytes::Bytes;
+
+use crate::config::ClusterKind;
+use crate::kafka::{
+    ApiKey, DecodeError, Message, Request, ResponseHeader, Str, VersionRange, request_frame, response_frame,
+};
+use crate::listener::request::{Reply, RequestHead, Undecodable};
+
+/// What the brokers of a cluster speak of an API; `None` where it never reaches them in a version of its own.
+pub(crate) fn spoken(kind: ClusterKind, api: ApiKey) -> Option<VersionRange> {
+    match kind {
+        ClusterKind::KafScale => kafscale(api),
+    }
+}
+
+fn kafscale(api: ApiKey) -> Option<VersionRange> {
+    let (min, max) = match api {
+        ApiKey::Produce => (0, 9),
+        ApiKey::Fetch => (11, 13),
+        ApiKey::ListOffsets => (0, 4),
+        ApiKey::Metadata => (0, 12),
+        ApiKey::FindCoordinator | ApiKey::OffsetCommit | ApiKey::OffsetForLeaderEpoch => (3, 3),
+        ApiKey::JoinGroup
+        | ApiKey::SyncGroup
+        | ApiKey::Heartbeat
+        | ApiKey::LeaveGroup
+        | ApiKey::DescribeConfigs
+        | ApiKey::ApiVersions => (4, 4),
+        ApiKey::OffsetFetch | ApiKey::DescribeGroups => (5, 5),
+        ApiKey::ListGroups => (0, 5),
+        ApiKey::AlterConfigs => (1, 1),
+        ApiKey::CreatePartitions => (0, 3),
+        ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::DeleteGroups => (0, 2),
+        ApiKey::SaslHandshake | ApiKey::SaslAuthenticate | ApiKey::InitProducerId => return None,
+    };
+    Some(VersionRange::new(min, max))
+}
+
+/// The head of a request, with the versions of both sides.
+#[derive(Debug)]
+pub(crate) struct Bridge {
+    api: ApiKey,
+    correlation_id: i32,
+    client_id: Option<Str>,
+    client_version: i16,
+    broker_version: i16,
+    frame: Bytes,
+    body_at: usize,
+}
+
+impl Bridge {
+    /// Takes the frame over.
+    pub(crate) fn new(head: RequestHead, kind: ClusterKind) -> Self {
+        let broker_version = match spoken(kind, head.api) {
+            Some(range) => head.version.clamp(range.min, range.max),
+            None => head.version,
+        };
+        Self {
+            api: head.api,
+            correlation_id: head.correlation_id,
+            client_id: head.client_id().map(Str::from),
+            client_version: head.version,
+            broker_version,
+            frame: head.frame.freeze(),
+            body_at: head.body_at,
+        }
+    }
+
+    /// The version that the client speaks.
+    pub(crate) fn client_version(&self) -> i16 {
+        self.client_version
+    }
+
+    /// The version that goes to brokers.
+    pub(crate) fn broker_version(&self) -> i16 {
+        self.broker_version
+    }
+
+    /// Whether both sides speak the same version: frames can pass as they are.
+    pub(crate) fn passes(&self) -> bool {
+        self.client_version == self.broker_version
+    }
+
+    /// The request, read.
+    pub(crate) fn decode<R: Request>(&self) -> Result<R, Undecodable> {
+        R::decode(&self.frame.slice(self.body_at()..), self.client_version).map_err(|error| {
+            tracing::debug!(api = ?self.api, version = self.client_version, %error, "request does not decode");
+            Undecodable
+        })
+    }
+
+    /// The frame as the client sent it.
+    pub(crate) fn original(&self) -> &Bytes {
+        &self.frame
+    }
+
+    /// Where the body begins in [`Bridge::original`].
+    pub(crate) fn body_at(&self) -> usize {
+        self.body_at.min(self.frame.len())
+    }
+
+    /// A frame for a broker, in the version that it speaks.
+    pub(crate) fn request<R: Request>(&self, request: &R) -> Bytes {
+        self.request_in(self.broker_version, request)
+    }
+
+    /// A frame for a broker in this version.
+    pub(crate) fn request_in<R: Request>(&self, version: i16, request: &R) -> Bytes {
+        request_frame(self.correlation_id, self.client_id.as_deref(), version, request)
+    }
+
+    /// A broker's answer, read; `payload` is without the length prefix.
+    pub(crate) fn response<M: Message>(&self, payload: &Bytes) -> Result<M, DecodeError> {
+        self.response_in(self.broker_version, payload)
+    }
+
+    /// As [`Bridge::response`], for a request in this version.
+    pub(crate) fn response_in<M: Message>(&self, version: i16, payload: &Bytes) -> Result<M, DecodeError> {
+        let body = ResponseHeader::body_at(payload, M::KEY, version)?;
+        M::decode(&payload.slice(body..), version)
+    }
+
+    /// Changes the body of a broker's answer where it lies; `patch` gets it with its version.
+    pub(crate) fn patch<T>(
+        &self,
+        payload: &mut [u8],
+        patch: impl FnOnce(&mut [u8], i16) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
+        let body = ResponseHeader::body_at(payload, self.api, self.broker_version)?;
+        patch(&mut payload[body..], self.broker_version)
+    }
+
+    /// The answer in the client's version.
+    pub(crate) fn answer<M: Message>(&self, response: &M) -> Reply {
+        Reply::Answer(vec![response_frame(self.correlation_id, self.client_version, response)])
+    }
+
+    /// A broker's answer, passed on as it is.
+    pub(crate) fn pass(payload: Bytes) -> Reply {
+        // A payload came with an int32 length, so it has one.
+        let length = i32::try_from(payload.len()).unwrap_or(i32::MAX);
+        Reply::Answer(vec![Bytes::copy_from_slice(&length.to_be_bytes()), payload])
+    }
+}

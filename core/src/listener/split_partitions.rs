@@ -1,0 +1,170 @@
+//! ListOffsets and OffsetForLeaderEpoch: split by partition owner.
+
+use super::routes::Key;
+use super::split::{Items, Place};
+use crate::kafka::{
+    ErrorCode, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
+    ListOffsetsTopicResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartitionResult, OffsetForLeaderTopic, OffsetForLeaderTopicResult, Str,
+};
+
+/// An answer with the topic that it belongs to.
+#[derive(Debug)]
+pub(crate) struct OfTopic<A> {
+    topic: Str,
+    answer: A,
+}
+
+fn place(topic: &Str, partition: i32, entry: usize, index: usize) -> Place {
+    Place { key: Key::Partition { topic: topic.as_str().to_owned(), partition }, entry, index }
+}
+
+/// The same topics, each with those of its partitions only whose item numbers are in `items`.
+fn only<T: Clone, P: Clone>(topics: &[T], partitions: fn(&mut T) -> &mut Vec<P>, items: &[usize]) -> Vec<T> {
+    let mut chosen = Vec::new();
+    let mut wanted = items.iter().copied().peekable();
+    let mut first = 0;
+    for topic in topics {
+        let mut topic = topic.clone();
+        let all = std::mem::take(partitions(&mut topic));
+        let end = first + all.len();
+        for (item, partition) in (first..).zip(all) {
+            if wanted.next_if_eq(&item).is_some() {
+                partitions(&mut topic).push(partition);
+            }
+        }
+        first = end;
+        if !partitions(&mut topic).is_empty() {
+            chosen.push(topic);
+        }
+    }
+    chosen
+}
+
+impl Items for ListOffsetsRequest {
+    type Item = OfTopic<ListOffsetsPartitionResponse>;
+
+    const MOVED: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
+    const UNSENT: ErrorCode = ErrorCode::REQUEST_TIMED_OUT;
+    const REPEATABLE: bool = true;
+    const CHANGES_METADATA: bool = false;
+
+    fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        for (entry, topic) in self.topics.iter().enumerate() {
+            let partitions = topic.partitions.iter().enumerate();
+            places.extend(partitions.map(|(index, asked)| place(&topic.name, asked.partition_index, entry, index)));
+        }
+        places
+    }
+
+    fn only(&self, items: &[usize]) -> Self {
+        let topics = only(&self.topics, |topic: &mut ListOffsetsTopic| &mut topic.partitions, items);
+        Self { topics, ..*self }
+    }
+
+    fn take(response: ListOffsetsResponse) -> (Vec<Self::Item>, i32) {
+        let mut answers = Vec::new();
+        for topic in response.topics {
+            let name = topic.name;
+            answers.extend(topic.partitions.into_iter().map(|answer| OfTopic { topic: name.clone(), answer }));
+        }
+        (answers, response.throttle_time_ms)
+    }
+
+    fn answers(&self, place: &Place, answer: &Self::Item) -> bool {
+        let topic = &self.topics[place.entry];
+        topic.name == answer.topic && topic.partitions[place.index].partition_index == answer.answer.partition_index
+    }
+
+    fn code(answer: &Self::Item) -> ErrorCode {
+        answer.answer.error_code
+    }
+
+    fn failed(&self, place: &Place, code: ErrorCode) -> Self::Item {
+        let topic = &self.topics[place.entry];
+        let answer = ListOffsetsPartitionResponse {
+            partition_index: topic.partitions[place.index].partition_index,
+            error_code: code,
+            ..ListOffsetsPartitionResponse::default()
+        };
+        OfTopic { topic: topic.name.clone(), answer }
+    }
+
+    fn merge(&self, answers: Vec<Self::Item>, throttle_time_ms: i32) -> ListOffsetsResponse {
+        let mut answers = answers.into_iter().map(|answer| answer.answer);
+        let topics = self
+            .topics
+            .iter()
+            .map(|topic| ListOffsetsTopicResponse {
+                name: topic.name.clone(),
+                partitions: answers.by_ref().take(topic.partitions.len()).collect(),
+            })
+            .collect();
+        ListOffsetsResponse { throttle_time_ms, topics }
+    }
+}
+
+impl Items for OffsetForLeaderEpochRequest {
+    type Item = OfTopic<OffsetForLeaderPartitionResult>;
+
+    const MOVED: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
+    const UNSENT: ErrorCode = ErrorCode::REQUEST_TIMED_OUT;
+    const REPEATABLE: bool = true;
+    const CHANGES_METADATA: bool = false;
+
+    fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        for (entry, topic) in self.topics.iter().enumerate() {
+            let partitions = topic.partitions.iter().enumerate();
+            places.extend(partitions.map(|(index, asked)| place(&topic.topic, asked.partition, entry, index)));
+        }
+        places
+    }
+
+    fn only(&self, items: &[usize]) -> Self {
+        let topics = only(&self.topics, |topic: &mut OffsetForLeaderTopic| &mut topic.partitions, items);
+        Self { topics, ..*self }
+    }
+
+    fn take(response: OffsetForLeaderEpochResponse) -> (Vec<Self::Item>, i32) {
+        let mut answers = Vec::new();
+        for topic in response.topics {
+            let name = topic.topic;
+            answers.extend(topic.partitions.into_iter().map(|answer| OfTopic { topic: name.clone(), answer }));
+        }
+        (answers, response.throttle_time_ms)
+    }
+
+    fn answers(&self, place: &Place, answer: &Self::Item) -> bool {
+        let topic = &self.topics[place.entry];
+        topic.topic == answer.topic && topic.partitions[place.index].partition == answer.answer.partition
+    }
+
+    fn code(answer: &Self::Item) -> ErrorCode {
+        answer.answer.error_code
+    }
+
+    fn failed(&self, place: &Place, code: ErrorCode) -> Self::Item {
+        let topic = &self.topics[place.entry];
+        let answer = OffsetForLeaderPartitionResult {
+            error_code: code,
+            partition: topic.partitions[place.index].partition,
+            ..OffsetForLeaderPartitionResult::default()
+        };
+        OfTopic { topic: topic.topic.clone(), answer }
+    }
+
+    fn merge(&self, answers: Vec<Self::Item>, throttle_time_ms: i32) -> OffsetForLeaderEpochResponse {
+        let mut answers = answers.into_iter().map(|answer| answer.answer);
+        let topics = self
+            .topics
+            .iter()
+            .map(|topic| OffsetForLeaderTopicResult {
+                topic: topic.topic.clone(),
+                partitions: answers.by_ref().take(topic.partitions.len()).collect(),
+            })
+            .collect();
+        OffsetForLeaderEpochResponse { throttle_time_ms, topics }
+    }
+}
