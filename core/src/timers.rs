@@ -24,6 +24,10 @@ pub enum Timer {
     BrokerConnection(BrokerConnectionId),
     /// When an idle Kafka client is closed.
     ClientIdle(ClientId),
+    /// When a Kafka client's requests that wait for a broker go on: the next attempt, or the end of all attempts.
+    ClientDial(ClientId),
+    /// When a Kafka client that announced a large frame is given up: no room for it, or no byte of it for too long.
+    ClientFrame(ClientId),
     /// When a Kafka request goes on: a retry wait, or its own deadline.
     Request(RequestId),
     /// When an HTTP exchange goes on: a retry wait before the next broker.
@@ -68,6 +72,13 @@ impl Timers {
         self.by_time.insert((at, timer));
     }
 
+    /// Sets a deadline unless it is set for the same time or an earlier one.
+    pub(crate) fn set_no_later(&mut self, timer: Timer, at: Monotonic) {
+        if self.by_name.get(&timer).is_none_or(|before| at < *before) {
+            self.set(timer, at);
+        }
+    }
+
     /// Removes a deadline; one that is not set is no error.
     pub(crate) fn clear(&mut self, timer: Timer) {
         if let Some(at) = self.by_name.remove(&timer) {
@@ -99,6 +110,17 @@ impl Timers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deadline_is_only_moved_forward_on_purpose() {
+        let mut timers = Timers::default();
+        let at = Monotonic::from_millis;
+        timers.set_no_later(Timer::S3Health, at(20));
+        timers.set_no_later(Timer::S3Health, at(30));
+        assert_eq!(timers.next().map(|timeout| timeout.at), Some(at(20)));
+        timers.set_no_later(Timer::S3Health, at(10));
+        assert_eq!(timers.next().map(|timeout| timeout.at), Some(at(10)));
+    }
 
     #[test]
     fn earliest_first_and_moved_deadlines_leave_nothing_behind() {

@@ -14,8 +14,6 @@ mod questions;
 mod reader;
 mod round;
 pub(crate) mod snapshot;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,25 +1,268 @@
-//! Kafka clients.
+//! The Kafka listener: clients, their requests, and their connections to brokers.
+//!
+//! Each client is a machine of its own ([`client`]); this one finds the client that a fact belongs to and shares out
+//! what all of them use together.
 
+mod admit;
 mod any;
 mod bridge;
+mod client;
 mod coordinator_call;
 mod fetch;
 mod fetch_merge;
 mod fetch_wait;
+mod find_coordinator;
+mod frame_memory;
 mod group;
 mod join_group;
+mod lane_table;
+mod lanes;
 mod leave_group;
 mod list_groups;
+mod local;
 mod machine;
+mod metadata;
 mod not_ready;
 mod offset_fetch;
+mod pool;
+mod produce;
 mod refusal;
 pub(crate) mod request;
 mod routes;
+mod search;
 mod split;
 mod split_groups;
 mod split_partitions;
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::cluster::{Answer, Cluster, Question};
+use crate::config::ListenerConfig;
+use crate::context::Context;
+use crate::error::DriverMisuse;
+use crate::input::{self, BrokerConnectionId, ClientId};
+use crate::timers::Timer;
+use client::{Client, Env};
+use frame_memory::FrameMemory;
+pub(crate) use request::Decision;
+
 /// A request of a Kafka client, unique for the lifetime of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
+
+/// What all clients use together.
+struct Shared {
+    /// Whose each connection to a broker is, until its last fact.
+    connections: HashMap<BrokerConnectionId, ClientId>,
+    /// Whose each request is that waits for etcd or for its wake.
+    requests: HashMap<RequestId, ClientId>,
+    memory: FrameMemory,
+    last_request: u64,
+}
+
+impl Shared {
+    fn next_request(&mut self) -> RequestId {
+        self.last_request += 1;
+        RequestId(self.last_request)
+    }
+}
+
+/// Counters of the listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stats {
+    /// Clients connected now, or gone with requests that are still carried out.
+    pub(crate) clients: usize,
+    /// Requests not answered yet.
+    pub(crate) open_requests: usize,
+    /// Requests ever received.
+    pub(crate) requests: u64,
+    /// Connections to brokers, dials included.
+    pub(crate) broker_connections: usize,
+    /// Bytes reserved for large frames.
+    pub(crate) frame_bytes: usize,
+    /// Clients turned away because there were too many.
+    pub(crate) turned_away: u64,
+}
+
+/// All Kafka clients of a shard.
+pub(crate) struct Listener {
+    clients: BTreeMap<ClientId, Client>,
+    /// Accepted and closed at once: their end is still to be reported.
+    turned_away: BTreeSet<ClientId>,
+    shared: Shared,
+    draining: bool,
+    turned_away_total: u64,
+    connections_max: usize,
+}
+
+impl Listener {
+    pub(crate) fn new(config: &ListenerConfig) -> Self {
+        Self {
+            clients: BTreeMap::new(),
+            turned_away: BTreeSet::new(),
+            shared: Shared {
+                connections: HashMap::new(),
+                requests: HashMap::new(),
+                memory: FrameMemory::new(config.frame_memory_bytes),
+                last_request: 0,
+            },
+            draining: false,
+            turned_away_total: 0,
+            connections_max: config.connections,
+        }
+    }
+
+    /// A fact about a client's socket. Facts about clients that are gone change nothing.
+    pub(crate) fn on_client(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cluster: &Cluster,
+        input: input::Client,
+        out: &mut Vec<Decision>,
+    ) -> Result<(), DriverMisuse> {
+        match input {
+            input::Client::Accepted { client, peer } => {
+                if self.clients.contains_key(&client) || self.turned_away.contains(&client) {
+                    return Err(DriverMisuse::ClientExists(client));
+                }
+                if self.draining || self.clients.len() >= self.connections_max {
+                    self.turned_away_total += 1;
+                    self.turned_away.insert(client);
+                    out.push(Decision::Close { client });
+                } else {
+                    let mut env = Env { ctx, cluster, shared: &mut self.shared, out };
+                    let machine = Client::new(client, peer, &mut env);
+                    self.clients.insert(client, machine);
+                }
+            }
+            input::Client::Received { client, bytes } => {
+                self.with(ctx, cluster, client, out, |machine, env| machine.received(env, bytes));
+            }
+            input::Client::Clogged { client } => {
+                self.with(ctx, cluster, client, out, |machine, env| machine.clogged(env, true));
+            }
+            input::Client::Drained { client } => {
+                self.with(ctx, cluster, client, out, |machine, env| machine.clogged(env, false));
+            }
+            input::Client::Closed { client } => {
+                self.turned_away.remove(&client);
+                self.with(ctx, cluster, client, out, |machine, env| machine.closed(env));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the connection is one of a Kafka client.
+    pub(crate) fn owns(&self, connection: BrokerConnectionId) -> bool {
+        self.shared.connections.contains_key(&connection)
+    }
+
+    /// A fact about a socket to a broker.
+    pub(crate) fn on_broker(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cluster: &Cluster,
+        input: input::Broker,
+        out: &mut Vec<Decision>,
+    ) {
+        let (connection, is_last) = match &input {
+            input::Broker::Connected { connection }
+            | input::Broker::Received { connection, .. }
+            | input::Broker::Clogged { connection }
+            | input::Broker::Drained { connection } => (*connection, false),
+            input::Broker::ConnectFailed { connection, .. } | input::Broker::Closed { connection, .. } => {
+                (*connection, true)
+            }
+        };
+        let Some(client) = self.shared.connections.get(&connection).copied() else { return };
+        if is_last {
+            self.shared.connections.remove(&connection);
+        }
+        self.with(ctx, cluster, client, out, |machine, env| machine.on_broker(env, input));
+    }
+
+    /// etcd answered; what was learned is in `cluster`.
+    pub(crate) fn on_answer(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cluster: &Cluster,
+        request: RequestId,
+        question: &Question,
+        answer: &Answer,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(client) = self.shared.requests.get(&request).copied() else { return };
+        self.with(ctx, cluster, client, out, |machine, env| machine.on_answer(env, request, question, answer));
+    }
+
+    /// A timer of the listener is due; others change nothing.
+    pub(crate) fn on_timer(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, timer: Timer, out: &mut Vec<Decision>) {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the timers of other parts are not listed here")]
+        match timer {
+            Timer::Request(request) => {
+                let Some(client) = self.shared.requests.get(&request).copied() else { return };
+                self.with(ctx, cluster, client, out, |machine, env| machine.on_wake(env, request));
+            }
+            Timer::BrokerConnection(connection) => {
+                let Some(client) = self.shared.connections.get(&connection).copied() else { return };
+                self.with(ctx, cluster, client, out, |machine, env| machine.on_deadline(env, connection));
+            }
+            Timer::ClientDial(client) => {
+                self.with(ctx, cluster, client, out, |machine, env| machine.on_dial_timer(env))
+            }
+            Timer::ClientIdle(client) => self.with(ctx, cluster, client, out, |machine, env| machine.on_idle(env)),
+            Timer::ClientFrame(client) => {
+                self.with(ctx, cluster, client, out, |machine, env| machine.on_frame_timer(env));
+            }
+            _ => {}
+        }
+    }
+
+    /// Shutdown: no more accepting and reading; what is in flight is answered, then the connections are closed.
+    pub(crate) fn drain(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, out: &mut Vec<Decision>) {
+        self.draining = true;
+        out.push(Decision::StopAccepting);
+        for client in self.clients.keys().copied().collect::<Vec<_>>() {
+            self.with(ctx, cluster, client, out, |machine, env| machine.end(env));
+        }
+    }
+
+    /// Whether nothing is left: no client, no connection to a broker.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.clients.is_empty() && self.turned_away.is_empty() && self.shared.connections.is_empty()
+    }
+
+    /// Counters.
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            clients: self.clients.len(),
+            open_requests: self.clients.values().map(Client::open_requests).sum(),
+            requests: self.shared.last_request,
+            broker_connections: self.shared.connections.len(),
+            frame_bytes: self.shared.memory.reserved(),
+            turned_away: self.turned_away_total,
+        }
+    }
+
+    /// Lets a client act, then those that wait for the room it has given back.
+    fn with(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cluster: &Cluster,
+        client: ClientId,
+        out: &mut Vec<Decision>,
+        act: impl FnOnce(&mut Client, &mut Env<'_, '_>),
+    ) {
+        let mut env = Env { ctx, cluster, shared: &mut self.shared, out };
+        let Some(machine) = self.clients.get_mut(&client) else { return };
+        act(machine, &mut env);
+        if machine.is_gone() {
+            self.clients.remove(&client);
+        }
+        while let Some(next) = env.shared.memory.grant() {
+            if let Some(machine) = self.clients.get_mut(&next) {
+                machine.granted(&mut env);
+            }
+        }
+    }
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+pub(crate) use crate::broker::Fate;
 use crate::cluster::{Address, Answer, Cluster, Question};
 use crate::context::Context;
 use crate::input::{BrokerConnectionId, ClientId};
@@ -132,15 +133,6 @@ pub(crate) enum PartResult {
         /// Whether the broker may have seen the request.
         fate: Fate,
     },
-}
-
-/// What is known about a request whose answer will not come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// No byte of it was handed to the socket.
-    NotApplied,
-    /// It may have been applied.
-    Unknown,
 }
 
 /// The body does not decode: no answer, and the connection is closed after what came before is answered.

@@ -1,0 +1,574 @@
+//! One Kafka client: its requests in order, and everything that is under way for it.
+//!
+//! Requests are sent on as they arrive; answers leave in request order. Each request has a [`Slot`] from its arrival
+//! until its answer is written. What is held for the client is bounded: by requests, by bytes, by what the client
+//! takes and by what brokers read; beyond that it is not read.
+
+mod reading;
+
+use std::collections::VecDeque;
+use std::mem;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::BytesMut;
+
+use crate::cluster::{Answer, Cluster, Question, Service};
+use crate::context::Context;
+use crate::input::{self, BrokerConnectionId, ClientId};
+use crate::kafka::{ApiKey, Splitter};
+use crate::listener::admit::{Admission, admit};
+use crate::listener::machine::machine;
+use crate::listener::not_ready::not_ready;
+use crate::listener::pool::{Outbound, Pool, PoolEvent, Ticket, Wires};
+use crate::listener::produce::{ProduceSteps, Producer};
+use crate::listener::request::{Decision, Reply, RequestHead, RequestMachine, Step, Undecodable};
+use crate::listener::{RequestId, Shared, find_coordinator, metadata};
+use crate::timers::Timer;
+use reading::Reading;
+
+/// How long the connections of a client that is gone stay open after its last request without an answer: their
+/// sockets may still hold bytes of it, and closing drops them.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What a call may look at and change besides the client itself.
+pub(super) struct Env<'a, 'c> {
+    pub(super) ctx: &'a mut Context<'c>,
+    pub(super) cluster: &'a Cluster,
+    pub(super) shared: &'a mut Shared,
+    pub(super) out: &'a mut Vec<Decision>,
+}
+
+/// A request from its arrival until its answer is written.
+struct Slot {
+    request: RequestId,
+    /// Bytes of its frame.
+    size: usize,
+    /// Bytes of it that are reserved in the shard's memory for large frames.
+    reserved: usize,
+    correlation_id: i32,
+    /// Of no use to anybody once the client is gone, and it may wait long.
+    is_fetch: bool,
+    state: State,
+}
+
+enum State {
+    /// Waits for a read of etcd before anything is decided.
+    Gated(RequestHead),
+    /// Its batches are with the producer.
+    Producing,
+    /// Under way.
+    Running(Box<dyn RequestMachine>),
+    /// Waits for the answers before it.
+    Answered(Reply),
+}
+
+/// Where the connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Serving,
+    /// Nothing more is read; closed when everything is answered.
+    Ending,
+    /// We have ordered the end.
+    Closing,
+    /// The socket is gone; what writes goes on to its end.
+    Departed,
+    /// Nothing is left to do.
+    Gone,
+}
+
+/// One client.
+pub(super) struct Client {
+    id: ClientId,
+    peer: SocketAddr,
+    life: Life,
+    reading: Reading,
+    slots: VecDeque<Slot>,
+    /// Bytes of the requests in `slots`.
+    held: usize,
+    /// Requests wait for one answer about freshness, asked on behalf of this one.
+    gate: Option<RequestId>,
+    pool: Pool,
+    producer: Producer,
+    events: VecDeque<PoolEvent>,
+    produced: ProduceSteps,
+    /// A request without an answer was handed to a socket: see [`LINGER`].
+    was_silent: bool,
+}
+
+impl Client {
+    pub(super) fn new(id: ClientId, peer: SocketAddr, env: &mut Env<'_, '_>) -> Self {
+        if let Some(idle) = env.ctx.config.listener.idle_timeout {
+            env.ctx.timers.set(Timer::ClientIdle(id), env.ctx.now.monotonic + idle);
+        }
+        Self {
+            id,
+            peer,
+            life: Life::Serving,
+            reading: Reading::new(Splitter::for_requests(env.ctx.config.listener.request_max_bytes)),
+            slots: VecDeque::new(),
+            held: 0,
+            gate: None,
+            pool: Pool::new(id),
+            producer: Producer::new(),
+            events: VecDeque::new(),
+            produced: Vec::new(),
+            was_silent: false,
+        }
+    }
+
+    /// Whether nothing is left to do, so that the client can be forgotten.
+    pub(super) fn is_gone(&self) -> bool {
+        self.life == Life::Gone
+    }
+
+    /// Requests that are not answered yet.
+    pub(super) fn open_requests(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes arrived.
+    pub(super) fn received(&mut self, env: &mut Env<'_, '_>, bytes: BytesMut) {
+        if self.life == Life::Serving {
+            self.reading.push(bytes);
+            self.settle(env);
+        }
+    }
+
+    /// The client does not take its answers, or takes them again.
+    pub(super) fn clogged(&mut self, env: &mut Env<'_, '_>, clogged: bool) {
+        self.reading.client_is_clogged = clogged;
+        self.with_pool(env, |pool, _, wires| if clogged { pool.pause(wires) } else { pool.resume(wires) });
+        self.settle(env);
+    }
+
+    /// The socket is gone.
+    pub(super) fn closed(&mut self, env: &mut Env<'_, '_>) {
+        self.life = Life::Departed;
+        self.reading.leave(self.id, env);
+        env.ctx.timers.clear(Timer::ClientIdle(self.id));
+        // What was received is carried out, as a broker would do.
+        for slot in mem::take(&mut self.slots) {
+            if matches!(slot.state, State::Producing | State::Running(_)) && !slot.is_fetch {
+                self.slots.push_back(slot);
+            } else {
+                self.drop_slot(env, slot);
+            }
+        }
+        self.gate = None;
+        self.with_pool(env, |pool, ctx, wires| pool.end_waits(ctx, wires));
+        self.settle(env);
+    }
+
+    /// A fact about one of the client's sockets to brokers.
+    pub(super) fn on_broker(&mut self, env: &mut Env<'_, '_>, input: input::Broker) {
+        self.with_pool(env, |pool, ctx, wires| pool.on_broker(ctx, input, wires));
+        self.settle(env);
+    }
+
+    /// etcd answered a question of one of the client's requests.
+    pub(super) fn on_answer(
+        &mut self,
+        env: &mut Env<'_, '_>,
+        request: RequestId,
+        question: &Question,
+        answer: &Answer,
+    ) {
+        if self.gate == Some(request) && *question == Question::Freshness {
+            self.gate = None;
+            self.pass_gate(env);
+        } else if let Some(position) = self.position(request) {
+            match &mut self.slots[position].state {
+                State::Producing => {
+                    self.producer.on_answer(env.ctx, env.cluster, request, question, &mut self.produced);
+                }
+                State::Running(machine) => {
+                    let mut steps = Vec::new();
+                    machine.on_answer(env.ctx, env.cluster, question, answer, &mut steps);
+                    self.take_steps(env, request, steps);
+                }
+                State::Gated(_) | State::Answered(_) => {}
+            }
+        }
+        self.settle(env);
+    }
+
+    /// The wake of a request has come.
+    pub(super) fn on_wake(&mut self, env: &mut Env<'_, '_>, request: RequestId) {
+        if let Some(position) = self.position(request)
+            && let State::Running(machine) = &mut self.slots[position].state
+        {
+            let mut steps = Vec::new();
+            machine.on_wake(env.ctx, env.cluster, &mut steps);
+            self.take_steps(env, request, steps);
+        }
+        self.settle(env);
+    }
+
+    /// The deadline of a connection to a broker has come.
+    pub(super) fn on_deadline(&mut self, env: &mut Env<'_, '_>, connection: BrokerConnectionId) {
+        self.with_pool(env, |pool, ctx, wires| pool.on_deadline(ctx, connection, wires));
+        self.settle(env);
+    }
+
+    /// Requests that wait for a broker go on.
+    pub(super) fn on_dial_timer(&mut self, env: &mut Env<'_, '_>) {
+        self.with_pool(env, |pool, ctx, wires| pool.on_dial_timer(ctx, wires));
+        self.settle(env);
+    }
+
+    /// The time of an idle client, or of one that is gone, may be over.
+    pub(super) fn on_idle(&mut self, env: &mut Env<'_, '_>) {
+        match self.life {
+            Life::Departed => self.vanish(env),
+            Life::Serving => {
+                let Some(idle) = env.ctx.config.listener.idle_timeout else { return };
+                if self.reading.was_active() || !self.slots.is_empty() {
+                    env.ctx.timers.set(Timer::ClientIdle(self.id), env.ctx.now.monotonic + idle);
+                } else {
+                    tracing::debug!(client = self.id.0, peer = %self.peer, "idle client closed");
+                    self.end(env);
+                }
+            }
+            Life::Ending | Life::Closing | Life::Gone => {}
+        }
+    }
+
+    /// A large frame has waited for room, or for its next byte.
+    pub(super) fn on_frame_timer(&mut self, env: &mut Env<'_, '_>) {
+        if self.reading.on_timer(self.id, env) {
+            tracing::warn!(client = self.id.0, peer = %self.peer, "large frame given up, connection closed");
+            self.end(env);
+        }
+    }
+
+    /// There is room for the large frame that the client announced; it is reserved.
+    pub(super) fn granted(&mut self, env: &mut Env<'_, '_>) {
+        self.reading.granted(self.id, env);
+        self.settle(env);
+    }
+
+    /// Nothing more is read; the connection is closed when everything before is answered.
+    pub(super) fn end(&mut self, env: &mut Env<'_, '_>) {
+        if self.life == Life::Serving {
+            self.life = Life::Ending;
+            self.reading.leave(self.id, env);
+        }
+        self.settle(env);
+    }
+
+    /// Goes on until nothing moves any more, then tells the drivers whether to read.
+    fn settle(&mut self, env: &mut Env<'_, '_>) {
+        loop {
+            self.take_produced(env);
+            while let Some(event) = self.events.pop_front() {
+                self.take_event(env, event);
+                self.take_produced(env);
+            }
+            self.release(env);
+            if !self.take_frame(env) {
+                break;
+            }
+        }
+        match self.life {
+            Life::Serving | Life::Ending => {
+                let read = self.life == Life::Serving && self.has_room(env) && !self.pool.is_clogged();
+                self.reading.order(self.id, read, env.out);
+            }
+            Life::Departed if self.slots.is_empty() => self.leave(env),
+            Life::Closing | Life::Departed | Life::Gone => {}
+        }
+    }
+
+    fn has_room(&self, env: &Env<'_, '_>) -> bool {
+        let listener = &env.ctx.config.listener;
+        self.slots.len() < listener.inflight_requests_per_client && self.held < listener.inflight_bytes_per_client
+    }
+
+    /// Takes the next frame, if there is one and it may be taken. Says whether it did.
+    fn take_frame(&mut self, env: &mut Env<'_, '_>) -> bool {
+        if self.life != Life::Serving || !self.has_room(env) {
+            return false;
+        }
+        match self.reading.next_frame(self.id, env) {
+            Ok(None) => false,
+            Ok(Some((frame, reserved))) => {
+                self.open(env, frame, reserved);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(client = self.id.0, peer = %self.peer, %error, "not a Kafka client, connection closed");
+                self.life = Life::Ending;
+                true
+            }
+        }
+    }
+
+    fn open(&mut self, env: &mut Env<'_, '_>, frame: BytesMut, reserved: usize) {
+        let request = env.shared.next_request();
+        let size = frame.len();
+        self.held += size;
+        let mut slot = Slot { request, size, reserved, correlation_id: 0, is_fetch: false, state: State::Producing };
+        match admit(env.ctx.config.cluster.kind, frame) {
+            Admission::Answered(reply) => {
+                self.slots.push_back(slot);
+                self.answer(env, request, reply);
+            }
+            Admission::Request(head) => {
+                slot.correlation_id = head.correlation_id;
+                slot.is_fetch = head.api == ApiKey::Fetch;
+                slot.state = State::Gated(head);
+                self.slots.push_back(slot);
+                if self.gate.is_none() {
+                    self.knock(env, request);
+                }
+            }
+        }
+    }
+
+    /// The request waits for its turn with this answer. After one that ends the connection nothing more is read.
+    fn answer(&mut self, env: &mut Env<'_, '_>, request: RequestId, reply: Reply) {
+        let Some(position) = self.position(request) else { return };
+        if matches!(reply, Reply::Close | Reply::AnswerAndClose(_)) && self.life == Life::Serving {
+            self.life = Life::Ending;
+            self.reading.leave(self.id, env);
+        }
+        self.slots[position].state = State::Answered(reply);
+    }
+
+    /// The TTL table for the request at the gate.
+    fn knock(&mut self, env: &mut Env<'_, '_>, request: RequestId) {
+        match env.cluster.service(env.ctx.now.monotonic) {
+            Service::AfterRead => {
+                self.gate = Some(request);
+                self.ask(env, request, Question::Freshness);
+            }
+            Service::Serving | Service::Refused(_) => self.pass_gate(env),
+        }
+    }
+
+    /// All requests at the gate go on, in order, or are refused.
+    fn pass_gate(&mut self, env: &mut Env<'_, '_>) {
+        let serving = match env.cluster.service_after_read(env.ctx.now.monotonic) {
+            Service::Serving => true,
+            Service::AfterRead | Service::Refused(_) => false,
+        };
+        for position in 0..self.slots.len() {
+            let slot = &mut self.slots[position];
+            let request = slot.request;
+            let head = match mem::replace(&mut slot.state, State::Producing) {
+                State::Gated(head) => head,
+                passed @ (State::Producing | State::Running(_) | State::Answered(_)) => {
+                    slot.state = passed;
+                    continue;
+                }
+            };
+            if !serving {
+                let reply = not_ready(&head, &env.ctx.config.listener);
+                self.answer(env, request, reply);
+                continue;
+            }
+            match self.begin(env, request, head) {
+                Ok(State::Answered(reply)) => self.answer(env, request, reply),
+                Ok(state) => {
+                    self.slots[position].state = state;
+                    self.start(env, position);
+                }
+                Err(Undecodable) => {
+                    tracing::warn!(client = self.id.0, peer = %self.peer, "request does not decode, connection closed");
+                    self.answer(env, request, Reply::Close);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, env: &mut Env<'_, '_>, request: RequestId, head: RequestHead) -> Result<State, Undecodable> {
+        let config = &env.ctx.config.listener;
+        if head.api == ApiKey::Produce {
+            self.producer.submit(env.ctx, env.cluster, request, head, &mut self.produced)?;
+            Ok(State::Producing)
+        } else if head.api == ApiKey::Metadata {
+            metadata::answer(head, env.cluster, config).map(State::Answered)
+        } else if head.api == ApiKey::FindCoordinator {
+            find_coordinator::answer(head, config).map(State::Answered)
+        } else {
+            machine(env.ctx, head).map(State::Running)
+        }
+    }
+
+    fn start(&mut self, env: &mut Env<'_, '_>, position: usize) {
+        let slot = &mut self.slots[position];
+        if let State::Running(machine) = &mut slot.state {
+            let (request, mut steps) = (slot.request, Vec::new());
+            machine.start(env.ctx, env.cluster, &mut steps);
+            self.take_steps(env, request, steps);
+        }
+        self.take_produced(env);
+    }
+
+    fn take_event(&mut self, env: &mut Env<'_, '_>, event: PoolEvent) {
+        match event {
+            PoolEvent::Finished { ticket: Ticket { request, part }, result } => {
+                let position = self.position(request);
+                match position.map(|position| &mut self.slots[position].state) {
+                    Some(State::Running(machine)) => {
+                        let mut steps = Vec::new();
+                        machine.on_part(env.ctx, env.cluster, part, result, &mut steps);
+                        self.take_steps(env, request, steps);
+                    }
+                    // Also when its slot is gone: the lanes still have to know.
+                    Some(State::Producing) | None => {
+                        let known = (part, result);
+                        self.producer.on_part(env.ctx, env.cluster, request, known, &mut self.produced);
+                    }
+                    Some(State::Gated(_) | State::Answered(_)) => {}
+                }
+            }
+            PoolEvent::Silent { ticket: Ticket { request, part } } => {
+                self.was_silent = true;
+                self.producer.on_silent(env.ctx, env.cluster, request, part, &mut self.produced);
+            }
+            PoolEvent::SilentLost => {
+                tracing::warn!(client = self.id.0, "records without acknowledgement were lost, connection closed");
+                self.finish(env);
+            }
+        }
+    }
+
+    fn take_produced(&mut self, env: &mut Env<'_, '_>) {
+        let mut produced = mem::take(&mut self.produced);
+        for (request, step) in produced.drain(..) {
+            self.take_step(env, request, step);
+        }
+        self.produced = produced;
+    }
+
+    fn take_steps(&mut self, env: &mut Env<'_, '_>, request: RequestId, steps: Vec<Step>) {
+        for step in steps {
+            self.take_step(env, request, step);
+        }
+    }
+
+    fn take_step(&mut self, env: &mut Env<'_, '_>, request: RequestId, step: Step) {
+        match step {
+            Step::Send { part, target, bytes, answered, deadline } => {
+                let Some(position) = self.position(request) else { return };
+                let correlation_id = self.slots[position].correlation_id;
+                let ticket = Ticket { request, part };
+                let outbound = Outbound { ticket, bytes, correlation_id, answered, deadline };
+                self.with_pool(env, |pool, ctx, wires| pool.send(ctx, target, outbound, wires));
+            }
+            Step::Ask(question) => self.ask(env, request, question),
+            Step::ForgetPartitionOwner { topic, partition } => {
+                env.out.push(Decision::ForgetPartitionOwner { topic, partition });
+            }
+            Step::ForgetCoordinator { group } => env.out.push(Decision::ForgetCoordinator { group }),
+            Step::Wake(after) => {
+                env.shared.requests.insert(request, self.id);
+                env.ctx.timers.set(Timer::Request(request), env.ctx.now.monotonic + after);
+            }
+            Step::Done(reply) => {
+                self.pool.forget(request);
+                forget(env, request);
+                self.answer(env, request, reply);
+            }
+        }
+    }
+
+    fn ask(&mut self, env: &mut Env<'_, '_>, request: RequestId, question: Question) {
+        env.shared.requests.insert(request, self.id);
+        env.out.push(Decision::Ask { question, request });
+    }
+
+    /// Writes the answers that are due.
+    fn release(&mut self, env: &mut Env<'_, '_>) {
+        while matches!(self.slots.front(), Some(Slot { state: State::Answered(_), .. })) {
+            let Some(slot) = self.slots.pop_front() else { return };
+            self.held -= slot.size;
+            env.shared.memory.release(slot.reserved);
+            let State::Answered(reply) = slot.state else { return };
+            let (pieces, last) = match reply {
+                Reply::Answer(pieces) => (pieces, false),
+                Reply::AnswerAndClose(pieces) => (pieces, true),
+                Reply::Silence => (Vec::new(), false),
+                Reply::Close => (Vec::new(), true),
+            };
+            if matches!(self.life, Life::Serving | Life::Ending) {
+                let client = self.id;
+                env.out.extend(pieces.into_iter().map(|bytes| Decision::Write { client, bytes }));
+                if last {
+                    self.finish(env);
+                }
+            }
+        }
+        if self.life == Life::Ending && self.slots.is_empty() {
+            self.finish(env);
+        }
+    }
+
+    /// Orders the end: what was not answered by now gets no answer.
+    fn finish(&mut self, env: &mut Env<'_, '_>) {
+        if !matches!(self.life, Life::Serving | Life::Ending) {
+            return;
+        }
+        self.life = Life::Closing;
+        self.reading.leave(self.id, env);
+        env.out.push(Decision::Close { client: self.id });
+        for slot in mem::take(&mut self.slots) {
+            self.drop_slot(env, slot);
+        }
+    }
+
+    fn drop_slot(&mut self, env: &mut Env<'_, '_>, slot: Slot) {
+        self.held -= slot.size;
+        env.shared.memory.release(slot.reserved);
+        self.pool.forget(slot.request);
+        forget(env, slot.request);
+    }
+
+    /// The client is gone and so is its last request.
+    fn leave(&mut self, env: &mut Env<'_, '_>) {
+        if self.was_silent {
+            env.ctx.timers.set_no_later(Timer::ClientIdle(self.id), env.ctx.now.monotonic + LINGER);
+        } else {
+            self.vanish(env);
+        }
+    }
+
+    fn vanish(&mut self, env: &mut Env<'_, '_>) {
+        self.life = Life::Gone;
+        for slot in mem::take(&mut self.slots) {
+            self.drop_slot(env, slot);
+        }
+        self.pool.close(env.ctx, env.out);
+        env.ctx.timers.clear(Timer::ClientIdle(self.id));
+    }
+
+    // Requests get ascending numbers, so slots are in their order.
+    fn position(&self, request: RequestId) -> Option<usize> {
+        self.slots.binary_search_by_key(&request, |slot| slot.request).ok()
+    }
+
+    fn with_pool<'c>(&mut self, env: &mut Env<'_, 'c>, call: impl FnOnce(&mut Pool, &mut Context<'c>, &mut Wires<'_>)) {
+        let fresh = match env.cluster.service(env.ctx.now.monotonic) {
+            Service::Serving => true,
+            Service::AfterRead | Service::Refused(_) => false,
+        };
+        let mut wires = Wires {
+            decisions: env.out,
+            events: &mut self.events,
+            owners: &mut env.shared.connections,
+            candidates: env.cluster.brokers(),
+            fresh,
+        };
+        call(&mut self.pool, env.ctx, &mut wires);
+    }
+}
+
+/// Nothing is waited for on behalf of this request any more.
+fn forget(env: &mut Env<'_, '_>, request: RequestId) {
+    if env.shared.requests.remove(&request).is_some() {
+        env.ctx.timers.clear(Timer::Request(request));
+        env.out.push(Decision::ForgetWaiter { request });
+    }
+}

@@ -1,0 +1,234 @@
+//! Produce: the requests of one client, split by partition owner and merged again (kafka-listener contract section 4).
+//!
+//! The order of batches is the lanes' business ([`lanes`](super::lanes)); one request's parts and answers are
+//! [`ProduceRequests`]'. This machine joins them: a request that goes to one broker whole is sent as the bytes that came
+//! in, and its answer passes as it came.
+
+mod request;
+
+use std::collections::BTreeMap;
+use std::mem;
+
+use crate::broker::Fate;
+use crate::cluster::{Cluster, Question};
+use crate::context::Context;
+use crate::kafka::ErrorCode;
+use crate::listener::RequestId;
+use crate::listener::lane_table::{LaneId, LaneTable};
+use crate::listener::lanes::{Batch, BatchResult, LaneStep, Lesson};
+use crate::listener::request::{Part, PartResult, RequestHead, Step, Target, Undecodable};
+use request::Produce;
+
+/// What the producer wants, and for which request.
+pub(super) type ProduceSteps = Vec<(RequestId, Step)>;
+
+/// All Produce requests of one client.
+pub(super) struct Producer {
+    lanes: LaneTable,
+    requests: BTreeMap<RequestId, Produce>,
+    asking: Vec<Asking>,
+    sends: Vec<Send>,
+    /// Requests of which a partition was answered in this call.
+    touched: Vec<RequestId>,
+    scratch: Vec<LaneStep>,
+}
+
+/// A lane that waits for etcd.
+struct Asking {
+    request: RequestId,
+    question: Question,
+    lane: LaneId,
+    lesson: Lesson,
+}
+
+/// A batch that may leave now.
+struct Send {
+    batch: Batch,
+    target: Target,
+}
+
+impl Producer {
+    pub(super) fn new() -> Self {
+        Self {
+            lanes: LaneTable::new(),
+            requests: BTreeMap::new(),
+            asking: Vec::new(),
+            sends: Vec::new(),
+            touched: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Takes a request, later than all before. Cluster knowledge is fresh by now.
+    pub(super) fn submit(
+        &mut self,
+        ctx: &Context<'_>,
+        cluster: &Cluster,
+        id: RequestId,
+        head: RequestHead,
+        out: &mut ProduceSteps,
+    ) -> Result<(), Undecodable> {
+        let mut request = Produce::new(head)?;
+        let lanes = request.assign_lanes(&mut self.lanes);
+        self.requests.insert(id, request);
+        for (entry, lane) in lanes {
+            let mut steps = mem::take(&mut self.scratch);
+            self.lanes.offer(lane, Batch { request: id, entry }, cluster, ctx.now.monotonic, &mut steps);
+            self.take_steps(id, lane, steps, out);
+        }
+        self.touched.push(id);
+        self.flush(out);
+        Ok(())
+    }
+
+    /// A part of a request is over.
+    pub(super) fn on_part(
+        &mut self,
+        ctx: &Context<'_>,
+        cluster: &Cluster,
+        id: RequestId,
+        (part, result): (Part, PartResult),
+        out: &mut ProduceSteps,
+    ) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let results = match result {
+            PartResult::Answered { address, frame } => request.answered(part, &address, frame),
+            PartResult::NotSent => request.unanswered(part, &BatchResult::NotSent),
+            PartResult::Lost { address, fate: Fate::NotApplied } => {
+                request.unanswered(part, &BatchResult::NotApplied { by: address })
+            }
+            PartResult::Lost { address: _, fate: Fate::Unknown } => request.unanswered(part, &BatchResult::Unknown),
+        };
+        self.apply(ctx, cluster, id, results, out);
+    }
+
+    /// A part that no broker answers was handed to its socket.
+    pub(super) fn on_silent(
+        &mut self,
+        ctx: &Context<'_>,
+        cluster: &Cluster,
+        id: RequestId,
+        part: Part,
+        out: &mut ProduceSteps,
+    ) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let results = request.silent(part);
+        self.apply(ctx, cluster, id, results, out);
+    }
+
+    /// A question is answered; what was learned is in `cluster`.
+    pub(super) fn on_answer(
+        &mut self,
+        ctx: &Context<'_>,
+        cluster: &Cluster,
+        id: RequestId,
+        question: &Question,
+        out: &mut ProduceSteps,
+    ) {
+        let (answered, waiting) = mem::take(&mut self.asking)
+            .into_iter()
+            .partition::<Vec<_>, _>(|asking| asking.request == id && asking.question == *question);
+        self.asking = waiting;
+        for asking in answered {
+            let mut steps = mem::take(&mut self.scratch);
+            self.lanes.on_learned(asking.lane, asking.lesson, cluster, ctx.now.monotonic, &mut steps);
+            self.take_steps(id, asking.lane, steps, out);
+        }
+        self.flush(out);
+    }
+
+    fn apply(
+        &mut self,
+        ctx: &Context<'_>,
+        cluster: &Cluster,
+        id: RequestId,
+        results: Vec<(u32, LaneId, BatchResult)>,
+        out: &mut ProduceSteps,
+    ) {
+        for (entry, lane, result) in results {
+            let mut steps = mem::take(&mut self.scratch);
+            let known = (Batch { request: id, entry }, result);
+            self.lanes.on_result(lane, known, cluster, ctx.now.monotonic, &mut steps);
+            self.take_steps(id, lane, steps, out);
+        }
+        self.touched.push(id);
+        self.flush(out);
+    }
+
+    fn take_steps(&mut self, id: RequestId, lane: LaneId, mut steps: Vec<LaneStep>, out: &mut ProduceSteps) {
+        for step in steps.drain(..) {
+            match step {
+                LaneStep::Send { batch, to } => self.sends.push(Send { batch, target: Target::Only(to) }),
+                LaneStep::Resend { batch, prefer, not } => {
+                    let target = match prefer {
+                        Some(address) => Target::Prefer { address, not },
+                        None => Target::Any { not },
+                    };
+                    self.sends.push(Send { batch, target });
+                }
+                LaneStep::Learn { batch, lesson } => {
+                    let question = self.question(lane, lesson);
+                    let request = batch.request;
+                    let is_open = |asking: &Asking| asking.request == request && asking.question == question;
+                    if !self.asking.iter().any(is_open) {
+                        out.push((request, Step::Ask(question.clone())));
+                    }
+                    self.asking.push(Asking { request, question, lane, lesson });
+                }
+                LaneStep::Forget => {
+                    let (topic, partition) = self.lanes.partition(lane);
+                    out.push((id, Step::ForgetPartitionOwner { topic: topic.to_string(), partition }));
+                }
+                LaneStep::Fail { batch, code } => {
+                    if let Some(request) = self.requests.get_mut(&batch.request) {
+                        request.fail(batch.entry, code.map_or(ErrorCode::REQUEST_TIMED_OUT, ErrorCode));
+                        self.touched.push(batch.request);
+                    }
+                }
+            }
+        }
+        self.scratch = steps;
+    }
+
+    fn question(&self, lane: LaneId, lesson: Lesson) -> Question {
+        match lesson {
+            Lesson::Freshness => Question::Freshness,
+            Lesson::Snapshot => Question::Snapshot,
+            Lesson::Owner => {
+                let (topic, partition) = self.lanes.partition(lane);
+                Question::PartitionOwner { topic: topic.to_string(), partition }
+            }
+        }
+    }
+
+    /// Turns what may leave into parts, older requests first, and ends the requests that are answered.
+    fn flush(&mut self, out: &mut ProduceSteps) {
+        // Lanes release their batches in order; across lanes, an older request must not follow a younger one to the
+        // same broker, or the lane they share would be out of order there.
+        self.sends.sort_by_key(|send| send.batch.request);
+        let mut sends = mem::take(&mut self.sends);
+        let mut rest = sends.drain(..).peekable();
+        while let Some(first) = rest.next() {
+            let id = first.batch.request;
+            let mut groups = vec![(first.target, vec![first.batch.entry])];
+            while let Some(next) = rest.next_if(|next| next.batch.request == id) {
+                match groups.iter_mut().find(|(target, _)| *target == next.target) {
+                    Some((_, entries)) => entries.push(next.batch.entry),
+                    None => groups.push((next.target, vec![next.batch.entry])),
+                }
+            }
+            if let Some(request) = self.requests.get_mut(&id) {
+                out.extend(groups.into_iter().map(|(target, entries)| (id, request.send(target, entries))));
+            }
+        }
+        drop(rest);
+        self.sends = sends;
+        for id in self.touched.drain(..) {
+            if self.requests.get(&id).is_some_and(Produce::is_over)
+                && let Some(request) = self.requests.remove(&id)
+            {
+                out.push((id, Step::Done(request.reply())));
+            }
+        }
+    }
+}
