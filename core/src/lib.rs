@@ -19,7 +19,7 @@ mod input;
 pub mod kafka;
 mod lfs;
 mod listener;
-#[cfg(feature = "model")]
+#[cfg(any(test, feature = "model"))]
 pub mod model;
 mod operation;
 mod random;

@@ -14,6 +14,8 @@ mod questions;
 mod reader;
 mod round;
 pub(crate) mod snapshot;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
