@@ -1,0 +1,25 @@
+//! The tokio runtime of kafscale-proxy: carries out what the core orders, and tells it what became of it.
+//!
+//! One adapter per partner; none of them decides, retries or caches anything. A shard is a machine on a thread of its
+//! own with everything that it needs; shards share nothing.
+
+mod accept;
+mod broker_connections;
+mod client_listener;
+pub mod clock;
+mod compute;
+mod etcd_client;
+mod health_server;
+mod http_connection;
+mod http_server;
+pub mod logging;
+mod machine;
+pub mod process;
+mod pulled;
+mod report;
+mod s3_client;
+pub mod settings;
+mod shard;
+mod shutdown;
+mod socket;
+mod temp_files;

@@ -1,0 +1,300 @@
+//! Settings: from options and environment variables to the configuration of each shard.
+//!
+//! A value that cannot be understood stops the start; it never silently means the default. The documented rules
+//! of the kind "0 or less means the default" stay.
+
+mod given;
+mod parse;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use kafscale_proxy_core::{Algorithm, ClusterConfig, ClusterKind, Config, LfsConfig, ListenerConfig, ShutdownConfig};
+
+pub use given::{Given, SettingError, arguments};
+pub use table::{SETTINGS, Setting};
+
+/// Bucket names from public documentation: whoever takes them gets the blobs of everybody who copied the example.
+const EXAMPLE_BUCKETS: &[&str] = &["kafscale-lfs", "kafscale-lfs-dev", "kafscale-lfs-staging", "kafscale-example"];
+
+/// S3 refuses smaller parts, the last one excepted.
+const SMALLEST_PART: i64 = 5 * 1024 * 1024;
+
+/// The whole process.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Kafka listener, `host:port`; an empty host is every address.
+    pub kafka_address: String,
+    /// Health server; `None` is none.
+    pub health_address: Option<String>,
+    /// HTTP API; `None` is none.
+    pub http_address: Option<String>,
+    /// Limits of the HTTP servers that the machine does not see.
+    pub http: HttpServerSettings,
+    /// etcd.
+    pub etcd: EtcdSettings,
+    /// S3; `None` while LFS is off.
+    pub s3: Option<S3Settings>,
+    /// Number of shards.
+    pub shards: usize,
+    /// Log filter.
+    pub log: String,
+    /// What the operator should be told at start.
+    pub warnings: Vec<String>,
+    /// The configuration of a process of one shard; [`Settings::shard_config`] divides it.
+    pub process: Config,
+}
+
+/// Limits of HTTP connections.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpServerSettings {
+    /// From the first byte of a request head to its end.
+    pub header_timeout: Duration,
+    /// Between two requests.
+    pub idle_timeout: Duration,
+    /// Largest request head, bytes.
+    pub max_header_bytes: usize,
+}
+
+/// How etcd is reached.
+#[derive(Clone, Debug)]
+pub struct EtcdSettings {
+    /// `host:port` or URLs.
+    pub endpoints: Vec<String>,
+    /// User and password.
+    pub user: Option<(String, String)>,
+}
+
+/// How S3 is reached.
+#[derive(Clone, Debug)]
+pub struct S3Settings {
+    /// The bucket.
+    pub bucket: String,
+    /// Its region.
+    pub region: String,
+    /// Another endpoint than that of AWS.
+    pub endpoint: Option<String>,
+    /// Endpoint in presigned URLs.
+    pub public_endpoint: Option<String>,
+    /// Static credentials; `None` is the standard AWS chain.
+    pub credentials: Option<S3Credentials>,
+    /// The bucket stands in the path.
+    pub path_style: bool,
+    /// Sign the bytes of parts too.
+    pub sign_payload: bool,
+}
+
+/// Static S3 credentials.
+#[derive(Clone)]
+pub struct S3Credentials {
+    /// Access key.
+    pub access_key: String,
+    /// Secret key.
+    pub secret_key: String,
+    /// Session token.
+    pub session_token: Option<String>,
+}
+
+impl std::fmt::Debug for S3Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("S3Credentials(hidden)")
+    }
+}
+
+impl Settings {
+    /// Checks everything that was given.
+    ///
+    /// # Errors
+    /// The first setting that is missing or cannot be understood.
+    pub fn read(given: &Given<'_>) -> Result<Self, SettingError> {
+        given.refuse_unsupported()?;
+        let mut warnings = Vec::new();
+        let kafka_address = given.address("KAFSCALE_PROXY_ADDR")?.unwrap_or_else(|| ":9092".into());
+        let lfs_enabled = match given.boolean("KAFSCALE_PROXY_LFS_ENABLED")? {
+            Some(enabled) => enabled,
+            None => given.is_set_by_older_name("KAFSCALE_PROXY_ADDR"),
+        };
+        if given.choice("KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS", &["refuse", "accept"])? == "accept" {
+            warnings.push("idempotent producers are accepted: what they get is at-least-once".into());
+        }
+        let listener = listener(given, &kafka_address)?;
+        if listener.advertised_host.is_empty() {
+            warnings.push(
+                "KAFSCALE_PROXY_ADVERTISED_HOST is empty: clients are told to connect to a host without a name".into(),
+            );
+        }
+        let etcd = etcd(given)?;
+        let (lfs, s3) = if lfs_enabled { (Some(lfs(given)?), Some(s3(given)?)) } else { (None, None) };
+        if lfs.as_ref().is_some_and(|lfs| lfs.presign_enabled) {
+            warnings.push("presigned URLs are handed out: what they lead to is not verified by the proxy".into());
+        }
+        if given.text("KAFSCALE_LFS_PROXY_METRICS_ADDR").is_some() {
+            warnings.push("KAFSCALE_LFS_PROXY_METRICS_ADDR is set, but this build serves no metrics".into());
+        }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Ok(Self {
+            kafka_address,
+            health_address: given.address("KAFSCALE_PROXY_HEALTH_ADDR")?,
+            http_address: given.address("KAFSCALE_LFS_PROXY_HTTP_ADDR")?.filter(|_| lfs_enabled),
+            http: HttpServerSettings {
+                header_timeout: given.seconds("KAFSCALE_LFS_PROXY_HTTP_HEADER_TIMEOUT_SEC")?,
+                idle_timeout: given.seconds("KAFSCALE_LFS_PROXY_HTTP_IDLE_TIMEOUT_SEC")?,
+                max_header_bytes: given.size("KAFSCALE_LFS_PROXY_HTTP_MAX_HEADER_BYTES")?,
+            },
+            etcd,
+            s3,
+            shards: given.number("KAFSCALE_PROXY_SHARDS")?.and_then(positive).unwrap_or_else(|| cores.min(8)),
+            log: given.text("KAFSCALE_PROXY_LOG").unwrap_or_default(),
+            warnings,
+            process: Config {
+                listener,
+                cluster: cluster(given)?,
+                lfs,
+                shutdown: ShutdownConfig {
+                    grace: non_negative_seconds(given.number_or_default("KAFSCALE_PROXY_SHUTDOWN_GRACE_SEC")?),
+                    drain: given.seconds("KAFSCALE_LFS_PROXY_HTTP_SHUTDOWN_TIMEOUT_SEC")?,
+                },
+                first_shard: true,
+            },
+        })
+    }
+
+    /// The configuration of one shard: limits that are per process are divided, and never become zero.
+    pub fn shard_config(&self, shard: usize) -> Config {
+        let mut config = self.process.clone();
+        let shards = self.shards.max(1);
+        let share = |whole: usize| (whole / shards).max(1);
+        config.first_shard = shard == 0;
+        let listener = &mut config.listener;
+        // A share below the largest request would refuse requests that the operator allowed.
+        listener.frame_memory_bytes = share(listener.frame_memory_bytes).max(listener.request_max_bytes);
+        listener.connections = share(listener.connections);
+        if let Some(lfs) = &mut config.lfs {
+            // At least one upload must fit.
+            lfs.upload_memory_bytes = share(lfs.upload_memory_bytes).max(lfs.chunk_bytes);
+            lfs.download_disk_bytes = (lfs.download_disk_bytes / shards as u64).max(1);
+            lfs.exchanges = share(lfs.exchanges);
+        }
+        config
+    }
+}
+
+fn listener(given: &Given<'_>, kafka_address: &str) -> Result<ListenerConfig, SettingError> {
+    let port = "KAFSCALE_PROXY_ADVERTISED_PORT";
+    let advertised_port = match given.number(port)? {
+        Some(number) if number > i64::from(u16::MAX) => return Err(given.error(port, "not a port")),
+        Some(number) => u16::try_from(number).ok().filter(|port| *port > 0),
+        None => None,
+    };
+    Ok(ListenerConfig {
+        advertised_host: given.text("KAFSCALE_PROXY_ADVERTISED_HOST").unwrap_or_default(),
+        advertised_port: advertised_port.or_else(|| parse::port(kafka_address)).unwrap_or(9092),
+        request_max_bytes: given.size("KAFSCALE_PROXY_REQUEST_MAX_BYTES")?.min(i32::MAX as usize),
+        inflight_requests_per_client: given.size("KAFSCALE_PROXY_CLIENT_INFLIGHT_REQUESTS")?,
+        inflight_bytes_per_client: given.size("KAFSCALE_PROXY_CLIENT_INFLIGHT_BYTES")?,
+        frame_memory_bytes: given.size("KAFSCALE_PROXY_FRAME_MEMORY_BYTES")?,
+        connections: given.size("KAFSCALE_PROXY_MAX_CONNECTIONS")?,
+        idle_timeout: Some(non_negative_seconds(given.number_or_default("KAFSCALE_PROXY_IDLE_TIMEOUT_SEC")?))
+            .filter(|timeout| !timeout.is_zero()),
+        fetch_wait_slice: given.milliseconds("KAFSCALE_PROXY_FETCH_WAIT_SLICE_MS")?,
+    })
+}
+
+fn cluster(given: &Given<'_>) -> Result<ClusterConfig, SettingError> {
+    Ok(ClusterConfig {
+        static_backends: given.list("KAFSCALE_PROXY_BACKENDS"),
+        cache_ttl: given.seconds("KAFSCALE_PROXY_BACKEND_CACHE_TTL_SEC")?,
+        connect_attempts: given.attempts("KAFSCALE_PROXY_BACKEND_RETRIES")?,
+        connect_backoff: given.milliseconds("KAFSCALE_PROXY_BACKEND_BACKOFF_MS")?,
+        dial_timeout: given.milliseconds("KAFSCALE_PROXY_DIAL_TIMEOUT_MS")?,
+        connect_total: Duration::from_secs(15),
+        kind: ClusterKind::KafScale,
+    })
+}
+
+fn etcd(given: &Given<'_>) -> Result<EtcdSettings, SettingError> {
+    let endpoints = given.list("KAFSCALE_PROXY_ETCD_ENDPOINTS");
+    if endpoints.is_empty() {
+        return Err(given.error("KAFSCALE_PROXY_ETCD_ENDPOINTS", "required: a comma list of etcd endpoints"));
+    }
+    let user = given.text("KAFSCALE_PROXY_ETCD_USERNAME");
+    let password = given.text("KAFSCALE_PROXY_ETCD_PASSWORD").unwrap_or_default();
+    Ok(EtcdSettings { endpoints, user: user.map(|user| (user, password)) })
+}
+
+fn lfs(given: &Given<'_>) -> Result<LfsConfig, SettingError> {
+    let chunk = given.positive("KAFSCALE_LFS_PROXY_CHUNK_SIZE")?.max(SMALLEST_PART);
+    let algorithm = given.choice("KAFSCALE_LFS_PROXY_CHECKSUM_ALGO", &["sha256", "md5", "crc32", "none"])?;
+    Ok(LfsConfig {
+        bucket: bucket(given)?,
+        namespace: given.text("KAFSCALE_S3_NAMESPACE").unwrap_or_default(),
+        proxy_id: given.text("KAFSCALE_LFS_PROXY_ID").unwrap_or_default(),
+        static_backends: given.list("KAFSCALE_LFS_PROXY_BACKENDS"),
+        connect_attempts: given.attempts("KAFSCALE_LFS_PROXY_BACKEND_RETRIES")?,
+        connect_backoff: given.milliseconds("KAFSCALE_LFS_PROXY_BACKEND_BACKOFF_MS")?,
+        dial_timeout: given.milliseconds("KAFSCALE_LFS_PROXY_DIAL_TIMEOUT_MS")?,
+        max_blob_bytes: positive(given.number_or_default("KAFSCALE_LFS_PROXY_MAX_BLOB_SIZE")?).map(|n| n as u64),
+        chunk_bytes: usize::try_from(chunk).unwrap_or(usize::MAX),
+        single_put_below_bytes: SMALLEST_PART as usize,
+        parts_in_flight: given.size("KAFSCALE_LFS_PROXY_PARTS_IN_FLIGHT")?,
+        upload_memory_bytes: given.size("KAFSCALE_LFS_PROXY_UPLOAD_MEMORY_BYTES")?,
+        checksum_algorithm: match algorithm.as_str() {
+            "md5" => Algorithm::Md5,
+            "crc32" => Algorithm::Crc32,
+            "none" => Algorithm::None,
+            _ => Algorithm::Sha256,
+        },
+        topic_max_length: given.size("KAFSCALE_LFS_PROXY_TOPIC_MAX_LENGTH")?,
+        presign_enabled: given.boolean("KAFSCALE_LFS_PROXY_PRESIGN_ENABLED")?.unwrap_or(false),
+        presign_ttl: given.seconds("KAFSCALE_LFS_PROXY_DOWNLOAD_TTL_SEC")?,
+        download_memory_bytes: given.size("KAFSCALE_LFS_PROXY_DOWNLOAD_MEMORY_BYTES")? as u64,
+        download_disk_bytes: given.size("KAFSCALE_LFS_PROXY_DOWNLOAD_DISK_BYTES")? as u64,
+        api_key: given.text("KAFSCALE_LFS_PROXY_HTTP_API_KEY"),
+        read_timeout: given.seconds("KAFSCALE_LFS_PROXY_HTTP_READ_TIMEOUT_SEC")?,
+        write_timeout: given.seconds("KAFSCALE_LFS_PROXY_HTTP_WRITE_TIMEOUT_SEC")?,
+        s3_health_interval: given.seconds("KAFSCALE_LFS_PROXY_S3_HEALTH_INTERVAL_SEC")?,
+        ensure_bucket: given.boolean("KAFSCALE_LFS_PROXY_S3_ENSURE_BUCKET")?.unwrap_or(false),
+        exchanges: given.size("KAFSCALE_LFS_PROXY_HTTP_MAX_EXCHANGES")?,
+    })
+}
+
+fn bucket(given: &Given<'_>) -> Result<String, SettingError> {
+    let name = "KAFSCALE_LFS_PROXY_S3_BUCKET";
+    let bucket = given.text(name).ok_or_else(|| given.error(name, "required while LFS is enabled"))?;
+    if EXAMPLE_BUCKETS.contains(&bucket.as_str()) {
+        return Err(given.error(name, "an example name from public documentation, which somebody else may own"));
+    }
+    Ok(bucket)
+}
+
+fn s3(given: &Given<'_>) -> Result<S3Settings, SettingError> {
+    let region = "KAFSCALE_LFS_PROXY_S3_REGION";
+    let endpoint = given.url("KAFSCALE_LFS_PROXY_S3_ENDPOINT")?;
+    let public_endpoint = given.url("KAFSCALE_LFS_PROXY_S3_PUBLIC_ENDPOINT")?;
+    let access_key = given.text("KAFSCALE_LFS_PROXY_S3_ACCESS_KEY");
+    let secret_key = given.text("KAFSCALE_LFS_PROXY_S3_SECRET_KEY");
+    let session_token = given.text("KAFSCALE_LFS_PROXY_S3_SESSION_TOKEN");
+    Ok(S3Settings {
+        bucket: bucket(given)?,
+        region: given.text(region).ok_or_else(|| given.error(region, "required while LFS is enabled"))?,
+        path_style: given.boolean("KAFSCALE_LFS_PROXY_S3_FORCE_PATH_STYLE")?.unwrap_or(endpoint.is_some()),
+        public_endpoint: public_endpoint.or_else(|| endpoint.clone()),
+        endpoint,
+        credentials: access_key.zip(secret_key).map(|(access_key, secret_key)| S3Credentials {
+            access_key,
+            secret_key,
+            session_token,
+        }),
+        sign_payload: given.boolean("KAFSCALE_LFS_PROXY_S3_SIGN_PAYLOAD")?.unwrap_or(false),
+    })
+}
+
+fn positive(number: i64) -> Option<usize> {
+    usize::try_from(number).ok().filter(|number| *number > 0)
+}
+
+fn non_negative_seconds(number: i64) -> Duration {
+    Duration::from_secs(u64::try_from(number).unwrap_or(0))
+}

@@ -1,0 +1,226 @@
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn read(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
+    let variables: BTreeMap<String, String> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let environment = |name: &str| variables.get(name).cloned();
+    Settings::read(&Given::new(None, &environment))
+}
+
+fn with(name: &str, value: &str) -> Result<Settings, SettingError> {
+    read(&[
+        ("KAFSCALE_PROXY_ETCD_ENDPOINTS", "etcd:2379"),
+        ("KAFSCALE_PROXY_LFS_ENABLED", "true"),
+        ("KAFSCALE_LFS_PROXY_S3_BUCKET", "blobs"),
+        ("KAFSCALE_LFS_PROXY_S3_REGION", "eu-west-1"),
+        (name, value),
+    ])
+}
+
+/// What a setting does, as text, for one table over all kinds.
+type Shown = fn(&Settings) -> String;
+
+const MIB: i64 = 1024 * 1024;
+
+#[test]
+fn each_setting_reaches_its_place() {
+    let lfs = |settings: &Settings| settings.process.lfs.clone().unwrap_or_default();
+    let table: &[(&str, &str, Shown, &str)] = &[
+        ("KAFSCALE_PROXY_ADDR", " :9093 ", |s| s.kafka_address.clone(), ":9093"),
+        ("KAFSCALE_PROXY_ADDR", ":9093", |s| s.process.listener.advertised_port.to_string(), "9093"),
+        ("KAFSCALE_PROXY_ADVERTISED_PORT", "0", |s| s.process.listener.advertised_port.to_string(), "9092"),
+        ("KAFSCALE_PROXY_ADVERTISED_PORT", "-5", |s| s.process.listener.advertised_port.to_string(), "9092"),
+        ("KAFSCALE_PROXY_ADVERTISED_PORT", "19092", |s| s.process.listener.advertised_port.to_string(), "19092"),
+        (
+            "KAFSCALE_PROXY_ADVERTISED_HOST",
+            "kafka.example",
+            |s| s.process.listener.advertised_host.clone(),
+            "kafka.example",
+        ),
+        ("KAFSCALE_PROXY_HEALTH_ADDR", ":9094", |s| format!("{:?}", s.health_address), "Some(\":9094\")"),
+        ("KAFSCALE_PROXY_HEALTH_ADDR", " ", |s| format!("{:?}", s.health_address), "None"),
+        ("KAFSCALE_PROXY_ETCD_ENDPOINTS", "a:1, b:2 ,", |s| s.etcd.endpoints.join("|"), "a:1|b:2"),
+        ("KAFSCALE_PROXY_ETCD_USERNAME", "root", |s| format!("{:?}", s.etcd.user), "Some((\"root\", \"\"))"),
+        ("KAFSCALE_PROXY_ETCD_PASSWORD", "alone", |s| format!("{:?}", s.etcd.user), "None"),
+        ("KAFSCALE_PROXY_BACKENDS", "x:1,y:2", |s| s.process.cluster.static_backends.join("|"), "x:1|y:2"),
+        ("KAFSCALE_PROXY_BACKEND_CACHE_TTL_SEC", "20", |s| format!("{:?}", s.process.cluster.cache_ttl), "20s"),
+        ("KAFSCALE_PROXY_BACKEND_CACHE_TTL_SEC", "0", |s| format!("{:?}", s.process.cluster.cache_ttl), "60s"),
+        ("KAFSCALE_PROXY_BACKEND_CACHE_TTL_SEC", "-1", |s| format!("{:?}", s.process.cluster.cache_ttl), "60s"),
+        ("KAFSCALE_PROXY_BACKEND_BACKOFF_MS", "0", |s| format!("{:?}", s.process.cluster.connect_backoff), "500ms"),
+        ("KAFSCALE_PROXY_BACKEND_RETRIES", "0", |s| s.process.cluster.connect_attempts.to_string(), "1"),
+        ("KAFSCALE_PROXY_BACKEND_RETRIES", "", |s| s.process.cluster.connect_attempts.to_string(), "6"),
+        ("KAFSCALE_PROXY_DIAL_TIMEOUT_MS", "100", |s| format!("{:?}", s.process.cluster.dial_timeout), "100ms"),
+        ("KAFSCALE_PROXY_SHARDS", "3", |s| s.shards.to_string(), "3"),
+        ("KAFSCALE_PROXY_IDLE_TIMEOUT_SEC", "0", |s| format!("{:?}", s.process.listener.idle_timeout), "None"),
+        ("KAFSCALE_PROXY_IDLE_TIMEOUT_SEC", "600", |s| format!("{:?}", s.process.listener.idle_timeout), "Some(600s)"),
+        ("KAFSCALE_PROXY_SHUTDOWN_GRACE_SEC", "", |s| format!("{:?}", s.process.shutdown.grace), "0ns"),
+        ("KAFSCALE_LFS_PROXY_HTTP_SHUTDOWN_TIMEOUT_SEC", "-1", |s| format!("{:?}", s.process.shutdown.drain), "10s"),
+        ("KAFSCALE_LFS_PROXY_HTTP_ADDR", ":8080", |s| format!("{:?}", s.http_address), "Some(\":8080\")"),
+        ("KAFSCALE_LFS_PROXY_HTTP_HEADER_TIMEOUT_SEC", "", |s| format!("{:?}", s.http.header_timeout), "10s"),
+        ("KAFSCALE_LFS_PROXY_HTTP_MAX_HEADER_BYTES", "", |s| s.http.max_header_bytes.to_string(), "1048576"),
+        (
+            "KAFSCALE_LFS_PROXY_S3_ENDPOINT",
+            "",
+            |s| format!("{:?}", s.s3.as_ref().map(|s3| s3.path_style)),
+            "Some(false)",
+        ),
+        (
+            "KAFSCALE_LFS_PROXY_S3_ENDPOINT",
+            "http://minio:9000/",
+            |s| format!("{:?}", s.s3.as_ref().map(|s3| (s3.path_style, s3.public_endpoint.clone()))),
+            "Some((true, Some(\"http://minio:9000\")))",
+        ),
+        (
+            "KAFSCALE_LFS_PROXY_S3_ACCESS_KEY",
+            "alone",
+            |s| format!("{:?}", s.s3.as_ref().map(|s3| s3.credentials.is_some())),
+            "Some(false)",
+        ),
+        (
+            "KAFSCALE_LFS_PROXY_S3_SIGN_PAYLOAD",
+            "yes",
+            |s| format!("{:?}", s.s3.as_ref().map(|s3| s3.sign_payload)),
+            "Some(true)",
+        ),
+        (
+            "KAFSCALE_PROXY_LFS_ENABLED",
+            "off",
+            |s| format!("{}{}", s.process.lfs.is_some(), s.s3.is_some()),
+            "falsefalse",
+        ),
+    ];
+    for (name, value, shown, expected) in table {
+        assert_eq!(with(name, value).map(|settings| shown(&settings)).as_deref(), Ok(*expected), "{name}={value:?}");
+    }
+    for (name, value, shown, expected) in [
+        (
+            "KAFSCALE_LFS_PROXY_MAX_BLOB_SIZE",
+            "0",
+            (|l| l.max_blob_bytes.map_or(-1, |n| n as i64)) as fn(&LfsConfig) -> i64,
+            -1,
+        ),
+        ("KAFSCALE_LFS_PROXY_MAX_BLOB_SIZE", "-7", |l| l.max_blob_bytes.map_or(-1, |n| n as i64), -1),
+        ("KAFSCALE_LFS_PROXY_MAX_BLOB_SIZE", "", |l| l.max_blob_bytes.map_or(-1, |n| n as i64), 5120 * MIB),
+        ("KAFSCALE_LFS_PROXY_CHUNK_SIZE", "1", |l| l.chunk_bytes as i64, 5 * MIB),
+        ("KAFSCALE_LFS_PROXY_CHUNK_SIZE", "0", |l| l.chunk_bytes as i64, 5 * MIB),
+        ("KAFSCALE_LFS_PROXY_CHUNK_SIZE", "16777216", |l| l.chunk_bytes as i64, 16 * MIB),
+        ("KAFSCALE_LFS_PROXY_DOWNLOAD_TTL_SEC", "0", |l| l.presign_ttl.as_secs() as i64, 120),
+        ("KAFSCALE_LFS_PROXY_DIAL_TIMEOUT_MS", "-1", |l| l.dial_timeout.as_millis() as i64, 5000),
+        ("KAFSCALE_LFS_PROXY_BACKEND_RETRIES", "-1", |l| i64::from(l.connect_attempts), 1),
+        ("KAFSCALE_LFS_PROXY_S3_HEALTH_INTERVAL_SEC", "0", |l| l.s3_health_interval.as_secs() as i64, 30),
+        ("KAFSCALE_LFS_PROXY_HTTP_READ_TIMEOUT_SEC", "1800", |l| l.read_timeout.as_secs() as i64, 1800),
+        ("KAFSCALE_LFS_PROXY_HTTP_WRITE_TIMEOUT_SEC", "", |l| l.write_timeout.as_secs() as i64, 300),
+        ("KAFSCALE_LFS_PROXY_PARTS_IN_FLIGHT", "4", |l| l.parts_in_flight as i64, 4),
+    ] {
+        assert_eq!(with(name, value).map(|s| shown(&lfs(&s))), Ok(expected), "{name}={value:?}");
+    }
+    assert_eq!(with("KAFSCALE_LFS_PROXY_CHECKSUM_ALGO", "MD5").map(|s| lfs(&s).checksum_algorithm), Ok(Algorithm::Md5));
+}
+
+#[test]
+fn wrong_values_stop_the_start_and_are_named() {
+    for (name, value) in [
+        ("KAFSCALE_PROXY_ADDR", "9092"),
+        ("KAFSCALE_PROXY_ADVERTISED_PORT", "65536"),
+        ("KAFSCALE_PROXY_ADVERTISED_PORT", "kafka"),
+        ("KAFSCALE_PROXY_BACKEND_CACHE_TTL_SEC", "60s"),
+        ("KAFSCALE_PROXY_BACKEND_RETRIES", "six"),
+        ("KAFSCALE_PROXY_LFS_ENABLED", "maybe"),
+        ("KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS", "on"),
+        ("KAFSCALE_LFS_PROXY_CHECKSUM_ALGO", "sha1"),
+        ("KAFSCALE_LFS_PROXY_MAX_BLOB_SIZE", "5GiB"),
+        ("KAFSCALE_LFS_PROXY_S3_BUCKET", "kafscale-lfs"),
+        ("KAFSCALE_LFS_PROXY_S3_BUCKET", "kafscale-example"),
+        ("KAFSCALE_LFS_PROXY_S3_ENDPOINT", "minio:9000"),
+        ("KAFSCALE_LFS_PROXY_S3_ENDPOINT", "ftp://minio"),
+        ("KAFSCALE_LFS_PROXY_S3_FORCE_PATH_STYLE", "path"),
+        ("KAFSCALE_LFS_PROXY_HTTP_TLS_ENABLED", "true"),
+        ("KAFSCALE_LFS_PROXY_BACKEND_SASL_MECHANISM", "PLAIN"),
+    ] {
+        let error = with(name, value).expect_err(name).to_string();
+        assert!(error.contains(name) && error.contains(value), "{error}");
+    }
+    for missing in ["KAFSCALE_PROXY_ETCD_ENDPOINTS", "KAFSCALE_LFS_PROXY_S3_BUCKET", "KAFSCALE_LFS_PROXY_S3_REGION"] {
+        let error = with(missing, "").expect_err(missing).to_string();
+        assert!(error.contains(missing), "{error}");
+    }
+    assert!(with("KAFSCALE_LFS_PROXY_HTTP_TLS_ENABLED", "false").is_ok());
+}
+
+#[test]
+fn older_names_are_fallbacks() {
+    let older = [
+        ("KAFSCALE_LFS_PROXY_ADDR", ":9192"),
+        ("KAFSCALE_LFS_PROXY_ADVERTISED_HOST", "old"),
+        ("KAFSCALE_LFS_PROXY_ADVERTISED_PORT", "19"),
+        ("KAFSCALE_LFS_PROXY_HEALTH_ADDR", ":9194"),
+        ("KAFSCALE_LFS_PROXY_ETCD_ENDPOINTS", "old:2379"),
+        ("KAFSCALE_LFS_PROXY_BACKEND_CACHE_TTL_SEC", "33"),
+        ("KAFSCALE_LFS_PROXY_S3_BUCKET", "blobs"),
+        ("KAFSCALE_LFS_PROXY_S3_REGION", "eu-west-1"),
+    ];
+    let settings = read(&older).unwrap();
+    assert_eq!(settings.kafka_address, ":9192");
+    assert_eq!(settings.process.listener.advertised_host, "old");
+    assert_eq!(settings.process.listener.advertised_port, 19);
+    assert_eq!(settings.health_address.as_deref(), Some(":9194"));
+    assert_eq!(settings.etcd.endpoints, ["old:2379"]);
+    assert_eq!(settings.process.cluster.cache_ttl, Duration::from_secs(33));
+    assert!(settings.process.lfs.is_some(), "LFS is on by default with the older listener name");
+
+    let mut both = older.to_vec();
+    both.push(("KAFSCALE_PROXY_ADDR", ":9092"));
+    both.push(("KAFSCALE_PROXY_LFS_ENABLED", "false"));
+    let settings = read(&both).unwrap();
+    assert_eq!(settings.kafka_address, ":9092");
+    assert!(settings.process.lfs.is_none());
+}
+
+#[test]
+fn options_win_over_variables_and_are_named_in_errors() {
+    let command = clap::Command::new("test").args(arguments());
+    let matches = command.try_get_matches_from(["test", "--etcd-endpoints=a:1", "--backend-retries", "x"]).unwrap();
+    let environment = |name: &str| (name == "KAFSCALE_PROXY_ETCD_ENDPOINTS").then(|| "b:2".to_owned());
+    let given = Given::new(Some(&matches), &environment);
+    assert_eq!(given.list("KAFSCALE_PROXY_ETCD_ENDPOINTS"), ["a:1"]);
+    let error = Settings::read(&given).expect_err("retries");
+    assert_eq!(error.to_string(), "--backend-retries: \"x\": not a whole number");
+}
+
+#[test]
+fn limits_are_divided_among_shards_and_never_vanish() {
+    let mut settings = with("KAFSCALE_PROXY_SHARDS", "4").unwrap();
+    let config = settings.shard_config(0);
+    assert!(config.first_shard && !settings.shard_config(1).first_shard);
+    assert_eq!(config.listener.connections, 12_500);
+    assert_eq!(config.listener.frame_memory_bytes, 128 << 20);
+    assert_eq!(config.lfs.as_ref().unwrap().upload_memory_bytes, 64 << 20);
+    assert_eq!(config.lfs.as_ref().unwrap().exchanges, 1_024);
+    settings.shards = 100_000;
+    let config = settings.shard_config(7);
+    assert_eq!(config.listener.connections, 1);
+    assert_eq!(config.listener.frame_memory_bytes, config.listener.request_max_bytes);
+    assert_eq!(config.lfs.as_ref().unwrap().upload_memory_bytes, config.lfs.as_ref().unwrap().chunk_bytes);
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let environment = |name: &str| Some(format!("value of {name}"));
+    for (name, value, _) in Given::new(None, &environment).effective() {
+        assert_eq!(value == "(hidden)", name.contains("PASSWORD") || name.contains("KEY") || name.contains("TOKEN"));
+    }
+}
+
+#[test]
+fn defaults_that_must_be_positive_are() {
+    for setting in SETTINGS {
+        if matches!(setting.value, "SECONDS" | "MILLISECONDS" | "BYTES" | "COUNT") && !setting.default.is_empty() {
+            let number: i64 = setting.default.parse().unwrap();
+            let zero_allowed =
+                ["KAFSCALE_PROXY_IDLE_TIMEOUT_SEC", "KAFSCALE_PROXY_SHUTDOWN_GRACE_SEC"].contains(&setting.variable);
+            assert!(number > 0 || zero_allowed, "{}", setting.variable);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The loop: one machine on one thread, borrowed by whichever task has news for it.
+//!
+//! A task tells a fact, the machine answers with orders, and the same task carries them out at once. What the orders
+//! cause comes back as further facts through the inbox, never by recursion.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use kafscale_proxy_core::{DriverMisuse, Effect, Effects, Input, Monotonic, Now, Timeout, effects};
+use tokio::sync::Notify;
+
+use crate::broker_connections::BrokerConnections;
+use crate::client_listener::ClientListener;
+use crate::http_server::HttpExchanges;
+use crate::report::Report;
+use crate::socket::ReadBuffer;
+use crate::temp_files::TempFiles;
+use crate::{clock, compute};
+
+/// The machine as the loop sees it.
+pub(crate) trait Machine {
+    fn handle_input(&mut self, now: Now, input: Input, effects: &mut Effects) -> Result<(), DriverMisuse>;
+    fn handle_timeout(&mut self, now: Now, effects: &mut Effects);
+    fn poll_timeout(&self) -> Option<Timeout>;
+    /// Nothing is in flight and, after a shutdown was asked for, nothing will be.
+    fn is_idle(&self) -> bool;
+}
+
+/// Partners of a machine that differ between production and `dev`.
+pub(crate) struct Partners {
+    pub(crate) etcd: Box<dyn Fn(effects::Etcd)>,
+    pub(crate) s3: Box<dyn Fn(effects::S3)>,
+}
+
+/// One shard.
+pub(crate) struct Shard<M> {
+    machine: RefCell<M>,
+    inbox: RefCell<VecDeque<Input>>,
+    at_work: Cell<bool>,
+    report: Report,
+    partners: Partners,
+    /// Kafka clients.
+    pub(crate) clients: Rc<ClientListener>,
+    brokers: Rc<BrokerConnections>,
+    /// HTTP exchanges.
+    pub(crate) http: Rc<HttpExchanges>,
+    files: Rc<TempFiles>,
+    armed: Cell<Option<Monotonic>>,
+    rearm: Notify,
+    shutdown_requested: Cell<bool>,
+    idle: Notify,
+}
+
+/// A [`Report`] that can be handed out before the shard stands.
+pub(crate) struct Mailbox<M>(Rc<RefCell<Weak<Shard<M>>>>);
+
+impl<M: Machine + 'static> Mailbox<M> {
+    pub(crate) fn new() -> Self {
+        Self(Rc::new(RefCell::new(Weak::new())))
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        let shard = Rc::clone(&self.0);
+        Report::new(move |fact| {
+            // A fact that comes when the shard is being taken down has nobody to tell.
+            let shard = shard.borrow().upgrade();
+            if let Some(shard) = shard {
+                shard.tell(fact);
+            }
+        })
+    }
+}
+
+impl<M: Machine + 'static> Shard<M> {
+    /// Puts the shard together. `stop_accepting` is called when the machine wants no more connections.
+    pub(crate) fn new(
+        mailbox: &Mailbox<M>,
+        machine: M,
+        partners: Partners,
+        stop_accepting: impl Fn() + 'static,
+    ) -> Rc<Self> {
+        let report = mailbox.report();
+        let buffer = Rc::new(ReadBuffer::default());
+        let http = Rc::new(HttpExchanges::new(report.clone()));
+        let stopped = Rc::clone(&http);
+        let stop = move || {
+            stopped.stop();
+            stop_accepting();
+        };
+        let shard = Rc::new(Self {
+            machine: RefCell::new(machine),
+            inbox: RefCell::default(),
+            at_work: Cell::new(false),
+            clients: Rc::new(ClientListener::new(report.clone(), Rc::clone(&buffer), stop)),
+            brokers: Rc::new(BrokerConnections::new(report.clone(), buffer)),
+            http,
+            files: Rc::new(TempFiles::new(report.clone())),
+            partners,
+            report,
+            armed: Cell::new(None),
+            rearm: Notify::new(),
+            shutdown_requested: Cell::new(false),
+            idle: Notify::new(),
+        });
+        mailbox.0.replace(Rc::downgrade(&shard));
+        shard
+    }
+
+    /// Tells the machine a fact and carries out what it orders.
+    pub(crate) fn tell(&self, fact: Input) {
+        self.inbox.borrow_mut().push_back(fact);
+        if !self.at_work.get() {
+            self.work(|_, _, _| Ok(()));
+        }
+    }
+
+    /// Asks the machine to come to an end.
+    pub(crate) fn request_shutdown(&self) {
+        self.shutdown_requested.set(true);
+        self.tell(Input::ShutdownRequested);
+    }
+
+    /// Ends when the shutdown is done.
+    pub(crate) async fn run_until_idle(&self) {
+        tokio::select! {
+            () = self.keep_time() => {}
+            () = self.idle.notified() => {}
+        }
+    }
+
+    /// Calls the machine when it wants to be called.
+    async fn keep_time(&self) {
+        loop {
+            let next = self.machine.borrow().poll_timeout().map(|timeout| timeout.at);
+            self.armed.set(next);
+            match next {
+                None => self.rearm.notified().await,
+                Some(at) => {
+                    let wait = at.since(clock::now().monotonic);
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => {
+                            self.work(|machine, now, effects| {
+                                machine.handle_timeout(now, effects);
+                                Ok(())
+                            });
+                        }
+                        () = self.rearm.notified() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn work(&self, first: impl FnOnce(&mut M, Now, &mut Effects) -> Result<(), DriverMisuse>) {
+        self.at_work.set(true);
+        let mut effects = Effects::new();
+        self.call(&mut effects, first);
+        loop {
+            let next = self.inbox.borrow_mut().pop_front();
+            if let Some(fact) = next {
+                self.call(&mut effects, |machine, now, effects| machine.handle_input(now, fact, effects));
+                continue;
+            }
+            // One system call per touched socket, whatever the number of orders. A socket that is full tells so.
+            self.clients.flush();
+            self.brokers.flush();
+            if self.inbox.borrow().is_empty() {
+                break;
+            }
+        }
+        self.at_work.set(false);
+        self.look_at_the_clock();
+        if self.shutdown_requested.get() && self.machine.borrow().is_idle() {
+            self.idle.notify_one();
+        }
+    }
+
+    fn call(&self, effects: &mut Effects, call: impl FnOnce(&mut M, Now, &mut Effects) -> Result<(), DriverMisuse>) {
+        if let Err(misuse) = call(&mut self.machine.borrow_mut(), clock::now(), effects) {
+            // The machine did not change. Going on is safe, but the adapter that told this has to be repaired.
+            tracing::error!(%misuse, "a fact was refused");
+        }
+        for effect in effects.drain(..) {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&self, effect: Effect) {
+        match effect {
+            Effect::Client(order) => self.clients.carry_out(order),
+            Effect::Broker(order) => self.brokers.carry_out(order),
+            Effect::Http(order) => self.http.carry_out(order),
+            Effect::Etcd(order) => (self.partners.etcd)(order),
+            Effect::S3(order) => (self.partners.s3)(order),
+            Effect::TempFile(order) => self.files.carry_out(order),
+            Effect::Compute { operation, job } => compute::run(&self.report, operation, job),
+        }
+    }
+
+    /// Moves the timer forward when the machine wants to be called earlier. A timer that fires too early is harmless.
+    fn look_at_the_clock(&self) {
+        let next = self.machine.borrow().poll_timeout().map(|timeout| timeout.at);
+        if let Some(at) = next
+            && self.armed.get().is_none_or(|armed| at < armed)
+        {
+            self.armed.set(next);
+            self.rearm.notify_one();
+        }
+    }
+}

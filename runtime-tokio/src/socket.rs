@@ -1,0 +1,303 @@
+//! One TCP connection that speaks Kafka: queued vectored writes, pausable reads, watermarks.
+//!
+//! Writes are tried at once, from wherever the machine's orders are carried out; only when the socket is full does
+//! the connection's own task wait until it can be written again.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::{ErrorKind, IoSlice, Result};
+use std::net::Shutdown;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+
+/// Above this many queued bytes the peer counts as clogged.
+const HIGH_WATERMARK: usize = 1024 * 1024;
+/// Below this many it counts as drained again.
+const LOW_WATERMARK: usize = 256 * 1024;
+/// Buffers of one system call.
+const SLICES: usize = 64;
+/// Size of a read buffer, and so of the largest read.
+const READ_BUFFER: usize = 64 * 1024;
+/// A read buffer with less room than this is replaced.
+const SMALLEST_ROOM: usize = 16 * 1024;
+/// Reads up to this size are copied out, so that a short request that waits long does not hold a whole buffer.
+const COPIED: usize = 4 * 1024;
+/// How long the last bytes may take to leave before a close.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+/// How long a closing side reads on, so that the peer sees the last bytes and not a reset.
+const LINGER_LIMIT: Duration = Duration::from_secs(1);
+
+/// What a connection tells its adapter.
+pub(crate) enum SocketFact {
+    /// Bytes arrived.
+    Received(BytesMut),
+    /// Above the high watermark.
+    Clogged,
+    /// Below the low watermark again.
+    Drained,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    No,
+    AfterFlush,
+    Now,
+}
+
+/// The read buffer that all connections of a shard share: a connection that waits holds no buffer.
+#[derive(Default)]
+pub(crate) struct ReadBuffer(RefCell<BytesMut>);
+
+/// A connection. Shared between its task, which reads, and the adapter, which writes.
+pub(crate) struct Socket {
+    stream: TcpStream,
+    tell: Box<dyn Fn(SocketFact)>,
+    queue: RefCell<VecDeque<Bytes>>,
+    queued_bytes: Cell<usize>,
+    accepted_bytes: Cell<u64>,
+    in_touched_list: Cell<bool>,
+    paused: Cell<bool>,
+    full: Cell<bool>,
+    clogged: Cell<bool>,
+    broken: Cell<bool>,
+    closing: Cell<Closing>,
+    task: RefCell<Option<Waker>>,
+}
+
+enum Ready {
+    ToRead,
+    ToWrite,
+    ToEnd,
+}
+
+impl Socket {
+    /// Takes a connected stream: no delay, keep-alive.
+    pub(crate) fn new(stream: TcpStream, tell: impl Fn(SocketFact) + 'static) -> Self {
+        let options = SockRef::from(&stream);
+        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15));
+        // A socket that refuses an option works all the same, only slower to notice a dead peer.
+        let refused = options.set_tcp_nodelay(true).and_then(|()| options.set_tcp_keepalive(&keepalive));
+        if let Err(error) = refused {
+            tracing::debug!(%error, "socket option refused");
+        }
+        Self {
+            stream,
+            tell: Box::new(tell),
+            queue: RefCell::default(),
+            queued_bytes: Cell::new(0),
+            accepted_bytes: Cell::new(0),
+            in_touched_list: Cell::new(false),
+            paused: Cell::new(false),
+            full: Cell::new(false),
+            clogged: Cell::new(false),
+            broken: Cell::new(false),
+            closing: Cell::new(Closing::No),
+            task: RefCell::new(None),
+        }
+    }
+
+    /// Appends to what is written; [`Socket::flush`] sends it. Returns whether the socket has to be put on the list
+    /// of sockets to flush.
+    pub(crate) fn append(&self, bytes: Bytes) -> bool {
+        if bytes.is_empty() || self.broken.get() || self.closing.get() != Closing::No {
+            return false;
+        }
+        self.queued_bytes.set(self.queued_bytes.get() + bytes.len());
+        self.queue.borrow_mut().push_back(bytes);
+        !self.in_touched_list.replace(true)
+    }
+
+    /// Writes as much as the socket takes now, many buffers in one system call.
+    pub(crate) fn flush(&self) {
+        self.in_touched_list.set(false);
+        if !self.full.get() {
+            self.write_queue();
+        }
+        let queued = self.queued_bytes.get();
+        if queued > HIGH_WATERMARK && !self.clogged.replace(true) {
+            (self.tell)(SocketFact::Clogged);
+        }
+    }
+
+    fn write_queue(&self) {
+        let mut queue = self.queue.borrow_mut();
+        while !queue.is_empty() && !self.broken.get() && self.closing.get() != Closing::Now {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = queue.len().min(SLICES);
+            for (slice, bytes) in slices.iter_mut().zip(queue.iter()) {
+                *slice = IoSlice::new(bytes);
+            }
+            match self.stream.try_write_vectored(&slices[..count]) {
+                Ok(mut written) => {
+                    self.accepted_bytes.set(self.accepted_bytes.get() + written as u64);
+                    self.queued_bytes.set(self.queued_bytes.get() - written);
+                    while let Some(first) = queue.front_mut().filter(|_| written > 0) {
+                        let part = written.min(first.len());
+                        first.advance(part);
+                        written -= part;
+                        if first.is_empty() {
+                            queue.pop_front();
+                        }
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.full.set(true);
+                    self.wake();
+                    return;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::debug!(%error, "write failed");
+                    self.broken.set(true);
+                    self.wake();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Stops reading. The peer is held back by TCP.
+    pub(crate) fn pause(&self) {
+        self.paused.set(true);
+    }
+
+    /// Reads again.
+    pub(crate) fn resume(&self) {
+        self.paused.set(false);
+        self.wake();
+    }
+
+    /// Reads no more, writes what is queued within a bound, then ends.
+    pub(crate) fn close_after_flush(&self) {
+        if self.closing.get() == Closing::No {
+            self.closing.set(Closing::AfterFlush);
+        }
+        self.wake();
+    }
+
+    /// Ends at once; what is queued is dropped.
+    pub(crate) fn close_now(&self) {
+        self.closing.set(Closing::Now);
+        self.wake();
+    }
+
+    /// How many bytes of all writes the socket has accepted.
+    pub(crate) fn accepted_bytes(&self) -> u64 {
+        self.accepted_bytes.get()
+    }
+
+    fn wake(&self) {
+        if let Some(task) = self.task.borrow_mut().take() {
+            task.wake();
+        }
+    }
+
+    /// Reads and tells until the connection ends, by whichever side.
+    pub(crate) async fn run(&self, buffer: &ReadBuffer) {
+        let ended = async {
+            loop {
+                match poll_fn(|context| self.poll_ready(context)).await {
+                    Ready::ToRead => match self.read(buffer) {
+                        Ok(Some(bytes)) if bytes.is_empty() => return,
+                        Ok(Some(bytes)) => (self.tell)(SocketFact::Received(bytes)),
+                        Ok(None) => {}
+                        Err(error) => {
+                            tracing::debug!(%error, "read failed");
+                            return;
+                        }
+                    },
+                    Ready::ToWrite => self.write_on(),
+                    Ready::ToEnd => return,
+                }
+            }
+        };
+        tokio::pin!(ended);
+        // Has no timer until the connection is closing: it is polled whenever the connection is woken.
+        let flush_bound = async {
+            poll_fn(|_| if self.closing.get() == Closing::AfterFlush { Poll::Ready(()) } else { Poll::Pending }).await;
+            tokio::time::sleep(FLUSH_LIMIT).await;
+        };
+        tokio::select! {
+            biased;
+            () = &mut ended => {}
+            () = flush_bound => {}
+        }
+        if self.closing.get() == Closing::AfterFlush && !self.broken.get() {
+            self.linger().await;
+        }
+    }
+
+    fn poll_ready(&self, context: &mut Context<'_>) -> Poll<Ready> {
+        // The waker is stored before anything is looked at: an order that comes during this poll wakes it again.
+        self.task.borrow_mut().replace(context.waker().clone());
+        if self.broken.get() {
+            return Poll::Ready(Ready::ToEnd);
+        }
+        match self.closing.get() {
+            Closing::Now => return Poll::Ready(Ready::ToEnd),
+            Closing::AfterFlush if self.queue.borrow().is_empty() => return Poll::Ready(Ready::ToEnd),
+            Closing::AfterFlush | Closing::No => {}
+        }
+        // An error of either poll shows up in the read or write that follows.
+        if self.full.get() && self.stream.poll_write_ready(context).is_ready() {
+            return Poll::Ready(Ready::ToWrite);
+        }
+        let reads = !self.paused.get() && self.closing.get() == Closing::No;
+        if reads && self.stream.poll_read_ready(context).is_ready() {
+            return Poll::Ready(Ready::ToRead);
+        }
+        Poll::Pending
+    }
+
+    fn write_on(&self) {
+        self.full.set(false);
+        self.write_queue();
+        if self.queued_bytes.get() < LOW_WATERMARK && self.clogged.replace(false) {
+            (self.tell)(SocketFact::Drained);
+        }
+    }
+
+    /// Bytes, none at the end of the stream; `None` when there is nothing to read after all.
+    fn read(&self, buffer: &ReadBuffer) -> Result<Option<BytesMut>> {
+        let mut buffer = buffer.0.borrow_mut();
+        if buffer.capacity() < SMALLEST_ROOM {
+            *buffer = BytesMut::with_capacity(READ_BUFFER);
+        }
+        match self.stream.try_read_buf(&mut *buffer) {
+            Ok(read) if read <= COPIED => {
+                let copy = BytesMut::from(&buffer[..]);
+                buffer.clear();
+                Ok(Some(copy))
+            }
+            Ok(_) => Ok(Some(buffer.split())),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends our side and reads on for a while: closing with unread bytes would reset the connection, and the peer
+    /// might lose the answer that it has not read yet.
+    async fn linger(&self) {
+        if SockRef::from(&self.stream).shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        let drain = async {
+            let mut discarded = [0; 4096];
+            while self.stream.readable().await.is_ok() {
+                match self.stream.try_read(&mut discarded) {
+                    Ok(0) => return,
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(_) => return,
+                }
+            }
+        };
+        // Past the limit the peer has had its chance.
+        let _ = tokio::time::timeout(LINGER_LIMIT, drain).await;
+    }
+}

@@ -1,0 +1,149 @@
+//! Temporary files without a name, in the system's folder for them.
+//!
+//! The operations of one file are carried out in order, on a worker thread.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use kafscale_proxy_core::{Input, OperationId, effects, inputs};
+use tokio::sync::mpsc;
+use tokio::task::{spawn_blocking, spawn_local};
+
+use crate::report::Report;
+
+enum Step {
+    Create,
+    Append(Bytes),
+    Read { max_bytes: usize },
+}
+
+enum Done {
+    Written(Result<(), String>),
+    Read(inputs::ReadResult),
+}
+
+/// The temporary files of a shard.
+pub(crate) struct TempFiles {
+    report: Report,
+    files: RefCell<HashMap<inputs::FileId, mpsc::UnboundedSender<(OperationId, Step)>>>,
+}
+
+/// A file and whether it has been turned from writing to reading.
+struct OpenFile {
+    file: File,
+    reading: bool,
+}
+
+impl TempFiles {
+    pub(crate) fn new(report: Report) -> Self {
+        Self { report, files: RefCell::default() }
+    }
+
+    /// Carries out one order.
+    pub(crate) fn carry_out(self: &Rc<Self>, order: effects::TempFile) {
+        match order {
+            effects::TempFile::Create { operation, file } => self.step(file, operation, Step::Create),
+            effects::TempFile::Append { operation, file, bytes } => self.step(file, operation, Step::Append(bytes)),
+            effects::TempFile::Read { operation, file, max_bytes } => {
+                self.step(file, operation, Step::Read { max_bytes });
+            }
+            // The task ends when it has carried out what is queued, and the file ends with it.
+            effects::TempFile::Remove { file } => {
+                self.files.borrow_mut().remove(&file);
+            }
+        }
+    }
+
+    fn step(self: &Rc<Self>, file: inputs::FileId, operation: OperationId, step: Step) {
+        let mut files = self.files.borrow_mut();
+        let steps = files.entry(file).or_insert_with(|| {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            spawn_local(carry_out_steps(self.report.clone(), receiver));
+            sender
+        });
+        // The receiver lives as long as the sender stands in the table.
+        let _ = steps.send((operation, step));
+    }
+}
+
+async fn carry_out_steps(report: Report, mut steps: mpsc::UnboundedReceiver<(OperationId, Step)>) {
+    let mut open: Option<OpenFile> = None;
+    while let Some((operation, step)) = steps.recv().await {
+        let current = open.take();
+        let carried_out = spawn_blocking(move || carry_out(current, step)).await;
+        let Ok((file, done)) = carried_out else {
+            tracing::error!("a file operation did not end");
+            return;
+        };
+        open = file;
+        report.tell(Input::TempFile(match done {
+            Done::Written(result) => inputs::TempFile::Finished { operation, result },
+            Done::Read(result) => inputs::TempFile::ChunkRead { operation, result },
+        }));
+    }
+}
+
+fn carry_out(open: Option<OpenFile>, step: Step) -> (Option<OpenFile>, Done) {
+    match (step, open) {
+        (Step::Create, _) => match tempfile::tempfile() {
+            Ok(file) => (Some(OpenFile { file, reading: false }), Done::Written(Ok(()))),
+            Err(error) => (None, Done::Written(Err(error.to_string()))),
+        },
+        (Step::Append(bytes), Some(mut open)) => {
+            let written = open.file.write_all(&bytes).map_err(|error| error.to_string());
+            (Some(open), Done::Written(written))
+        }
+        (Step::Read { max_bytes }, Some(mut open)) => {
+            let read = read(&mut open, max_bytes);
+            (Some(open), Done::Read(read.unwrap_or_else(|error| inputs::ReadResult::Broken(error.to_string()))))
+        }
+        (Step::Append(_), None) => (None, Done::Written(Err("the file is not open".into()))),
+        (Step::Read { .. }, None) => (None, Done::Read(inputs::ReadResult::Broken("the file is not open".into()))),
+    }
+}
+
+fn read(open: &mut OpenFile, max_bytes: usize) -> std::io::Result<inputs::ReadResult> {
+    if !open.reading {
+        open.file.rewind()?;
+        open.reading = true;
+    }
+    let mut bytes = Vec::with_capacity(max_bytes);
+    (&mut open.file).take(max_bytes as u64).read_to_end(&mut bytes)?;
+    Ok(if bytes.is_empty() { inputs::ReadResult::End } else { inputs::ReadResult::Chunk(bytes.into()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_from_the_start_in_pieces() {
+        let (open, done) = carry_out(None, Step::Create);
+        assert!(matches!(done, Done::Written(Ok(()))));
+        let (open, _) = carry_out(open, Step::Append(Bytes::from_static(b"hello ")));
+        let (mut open, _) = carry_out(open, Step::Append(Bytes::from_static(b"world")));
+        let mut pieces = Vec::new();
+        loop {
+            let (next, done) = carry_out(open, Step::Read { max_bytes: 4 });
+            open = next;
+            match done {
+                Done::Read(inputs::ReadResult::Chunk(bytes)) => pieces.push(bytes),
+                Done::Read(inputs::ReadResult::End) => break,
+                Done::Read(inputs::ReadResult::Broken(error)) => panic!("{error}"),
+                Done::Written(_) => panic!("not a read"),
+            }
+        }
+        assert_eq!(pieces, ["hell", "o wo", "rld"]);
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_created_fails_and_does_not_end() {
+        assert!(matches!(carry_out(None, Step::Append(Bytes::new())).1, Done::Written(Err(_))));
+        let read = carry_out(None, Step::Read { max_bytes: 1 }).1;
+        assert!(matches!(read, Done::Read(inputs::ReadResult::Broken(_))));
+    }
+}
