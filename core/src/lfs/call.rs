@@ -1,0 +1,50 @@
+//! What every part of the LFS path is handed in a call.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::Cluster;
+use crate::config::LfsConfig;
+use crate::context::Context;
+use crate::input::{BrokerConnectionId, ExchangeId};
+use crate::s3;
+
+use super::Decision;
+use super::budget::Budget;
+use super::cleanup::{Cleanups, Unwanted};
+use super::purpose::Purpose;
+use super::s3_call;
+use super::stats::LfsStats;
+
+/// State that the exchanges of a shard share.
+pub(crate) struct Shared {
+    pub(crate) config: LfsConfig,
+    /// Bytes of bodies that are held.
+    pub(crate) memory: Budget<ExchangeId>,
+    /// Bytes of temporary files.
+    pub(crate) disk: Budget<ExchangeId>,
+    pub(crate) cleanups: Cleanups,
+    /// Sockets to brokers that have not ended, and whose they are. The exchange may be over already.
+    pub(crate) connections: BTreeMap<BrokerConnectionId, ExchangeId>,
+    pub(crate) stats: LfsStats,
+}
+
+/// One call: the machine's context, the shared state, and where decisions go.
+pub(crate) struct Call<'a, 'c> {
+    pub(crate) ctx: &'a mut Context<'c>,
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) shared: &'a mut Shared,
+    pub(crate) out: &'a mut Vec<Decision>,
+}
+
+impl Call<'_, '_> {
+    /// Orders an S3 request with the deadline that belongs to it.
+    pub(crate) fn s3(&mut self, purpose: Purpose, request: s3::Request) {
+        let deadline = s3_call::deadline(&request);
+        self.out.push(Decision::S3 { purpose, request, deadline });
+    }
+
+    /// Begins the removal of a blob that no record refers to; says whether there is anything to remove.
+    pub(crate) fn clean_up(&mut self, unwanted: Unwanted) -> bool {
+        self.shared.cleanups.begin(unwanted, self.out)
+    }
+}

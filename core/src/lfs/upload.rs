@@ -1,0 +1,715 @@
+//! One blob on its way into S3, while its body comes from the client.
+//!
+//! The body is cut into equal parts whatever the sizes in which it is read, for some stores want them equal. A body that ends
+//! early enough goes up in one PutObject; any other in a multipart upload with several parts in flight. Memory is
+//! a window of part-sized shares: one was reserved before the first byte is read, further ones are taken only
+//! while they are free, and the body is not read while no share is there to take it.
+//!
+//! What a client promised (size, checksum) is compared when the body has ended and before the blob is finalized, so a body that
+//! broke its promise never becomes an object.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::input::{ExchangeId, ReadResult};
+use crate::operation::Outcome;
+use crate::s3::{Refusal, Request, Response};
+use crate::timers::Timer;
+
+use super::Decision;
+use super::call::Call;
+use super::checksum::{Algorithm, Checksums, Digests};
+use super::cleanup::Leftovers;
+use super::purpose::{Purpose, UploadStep};
+use super::s3_call::{self, TRIES};
+
+/// Largest piece of a body that is read, and so hashed, in one call.
+const READ_BYTES: usize = 256 * 1024;
+
+/// Most parts of a multipart upload.
+const MOST_PARTS: u16 = 10_000;
+
+const MIB: u64 = 1024 * 1024;
+
+/// What is uploaded, and what its body must be like.
+#[derive(Debug)]
+pub(crate) struct Blob {
+    /// Object key.
+    pub(crate) key: String,
+    /// `Content-Type` of the object.
+    pub(crate) content_type: Option<String>,
+    /// Checksum beside the SHA-256.
+    pub(crate) algorithm: Algorithm,
+    /// The digest that the client expects.
+    pub(crate) checksum: Option<String>,
+    /// Bytes that the framing promises.
+    pub(crate) content_length: Option<u64>,
+    /// Bytes that the client promises beside the framing.
+    pub(crate) promised_size: Option<u64>,
+}
+
+/// A body that is in S3 as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Its digests.
+    pub(crate) checksums: Checksums,
+}
+
+/// Why a blob does not get into S3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Larger than this configured limit.
+    TooLarge(u64),
+    /// It would need more than 10,000 parts.
+    TooManyParts,
+    /// No byte at all.
+    Empty,
+    /// Not the size that the client promised.
+    SizeMismatch(u64),
+    /// Not the digest that the client expects.
+    ChecksumMismatch,
+    /// The body ended before its end.
+    Broken(String),
+    /// No byte came for too long.
+    ReadTimeout,
+    /// S3 refused, or its answers did not come.
+    S3,
+    /// There is nobody left to answer.
+    ClientGone,
+}
+
+/// What a call led to.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Pending,
+    /// The blob is in S3; nothing is open any more.
+    Stored(Stored),
+    /// It will not be. S3 requests may still be in flight: see [`Upload::settled`].
+    Failed(Failure),
+}
+
+/// One upload.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    exchange: ExchangeId,
+    blob: Blob,
+    window: Window,
+    phase: Phase,
+}
+
+/// Memory of the upload, in shares of one part each.
+#[derive(Debug)]
+struct Window {
+    part_bytes: usize,
+    share_bytes: u64,
+    shares: usize,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The body comes, or its last parts are on their way.
+    Sending { body: Body, store: Store, parts: BTreeMap<u16, Part>, etags: BTreeMap<u16, String> },
+    /// The whole body in one PutObject. `doubtful`: an earlier try may have been carried out.
+    Putting { pieces: Vec<Bytes>, tries: Tries, doubtful: bool, stored: Stored },
+    /// All parts are stored; one object is made of them.
+    Completing { upload_id: String, etags: BTreeMap<u16, String>, tries: Tries, stored: Stored },
+    /// Given up; so many requests are still in flight.
+    Stopping { in_flight: usize, leftovers: Leftovers },
+    /// Stored.
+    Over,
+}
+
+#[derive(Debug)]
+enum Body {
+    Coming(Coming),
+    Whole(Stored),
+}
+
+struct Coming {
+    digests: Digests,
+    size: u64,
+    /// The part that is being filled, when there is a share for it.
+    filling: Option<Filling>,
+    /// Most bytes that the open read may give.
+    reading: Option<usize>,
+}
+
+impl std::fmt::Debug for Coming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Coming").field("size", &self.size).field("reading", &self.reading).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Filling {
+    pieces: Vec<Bytes>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Store {
+    /// S3 was not asked for anything.
+    Nothing,
+    /// A multipart upload is being created.
+    Creating(Tries),
+    /// It has this id.
+    Open(String),
+}
+
+/// Tries of one request.
+#[derive(Clone, Copy, Debug)]
+enum Tries {
+    /// The request is in flight for so many times.
+    InFlight(u32),
+    /// It failed so many times and is sent again later.
+    Waiting(u32),
+}
+
+#[derive(Debug)]
+struct Part {
+    pieces: Vec<Bytes>,
+    /// `None` until it was sent.
+    tries: Option<Tries>,
+}
+
+impl Upload {
+    /// Share of memory that must be reserved before [`Upload::new`].
+    pub(crate) fn share_bytes(chunk_bytes: usize, announced_size: Option<u64>) -> u64 {
+        let part = part_bytes(chunk_bytes, announced_size) as u64;
+        announced_size.map_or(part, |size| size.clamp(1, part))
+    }
+
+    /// An upload for which one share is reserved. It reads nothing yet.
+    pub(crate) fn new(exchange: ExchangeId, blob: Blob, chunk_bytes: usize) -> Self {
+        let announced = blob.content_length.or(blob.promised_size);
+        let window = Window {
+            part_bytes: part_bytes(chunk_bytes, announced),
+            share_bytes: Self::share_bytes(chunk_bytes, announced),
+            shares: 1,
+        };
+        let digests = Digests::new(blob.algorithm);
+        let body = Body::Coming(Coming { digests, size: 0, filling: None, reading: None });
+        let phase =
+            Phase::Sending { body, store: Store::Nothing, parts: BTreeMap::new(), etags: BTreeMap::new() };
+        Self { exchange, blob, window, phase }
+    }
+
+    /// Begins to read.
+    pub(crate) fn start(&mut self, call: &mut Call<'_, '_>) {
+        self.advance(call);
+    }
+
+    /// The next piece of the body. One that comes after the upload was given up is dropped.
+    pub(crate) fn on_body(&mut self, call: &mut Call<'_, '_>, result: ReadResult) -> Progress {
+        let Phase::Sending { body: Body::Coming(coming), .. } = &mut self.phase else { return Progress::Pending };
+        let Some(asked) = coming.reading.take() else { return Progress::Pending };
+        call.ctx.timers.clear(Timer::ExchangeProgress(self.exchange));
+        match result {
+            ReadResult::Chunk(bytes) if bytes.len() > asked => {
+                self.fail(call, Failure::Broken("more bytes than asked for".into()))
+            }
+            ReadResult::Chunk(bytes) => self.take(call, bytes),
+            ReadResult::End => self.end(call),
+            ReadResult::Broken(reason) => self.fail(call, Failure::Broken(reason)),
+        }
+    }
+
+    fn take(&mut self, call: &mut Call<'_, '_>, bytes: Bytes) -> Progress {
+        let Phase::Sending { body: Body::Coming(coming), .. } = &mut self.phase else { return Progress::Pending };
+        coming.size += bytes.len() as u64;
+        let size = coming.size;
+        if let Some(max) = call.shared.config.max_blob_bytes.filter(|max| size > *max) {
+            return self.fail(call, Failure::TooLarge(max));
+        }
+        if self.blob.content_length.is_some_and(|length| size > length) {
+            return self.fail(call, Failure::Broken("more bytes than Content-Length".into()));
+        }
+        if let Some(promised) = self.blob.promised_size.filter(|promised| size > *promised) {
+            return self.fail(call, Failure::SizeMismatch(promised));
+        }
+        coming.digests.update(&bytes);
+        let filling = coming.filling.get_or_insert_default();
+        filling.bytes += bytes.len();
+        filling.pieces.push(bytes);
+        if filling.bytes == self.window.part_bytes && !self.cut_part(call) {
+            return self.fail(call, Failure::TooManyParts);
+        }
+        self.advance(call);
+        Progress::Pending
+    }
+
+    /// The body is whole: compare it with what was promised, then finalize it.
+    fn end(&mut self, call: &mut Call<'_, '_>) -> Progress {
+        let Phase::Sending { body: Body::Coming(coming), store, .. } = &mut self.phase else {
+            return Progress::Pending;
+        };
+        let size = coming.size;
+        if self.blob.content_length.is_some_and(|length| size != length) {
+            return self.fail(call, Failure::Broken("fewer bytes than Content-Length".into()));
+        }
+        if size == 0 {
+            return self.fail(call, Failure::Empty);
+        }
+        if let Some(promised) = self.blob.promised_size.filter(|promised| size != *promised) {
+            return self.fail(call, Failure::SizeMismatch(promised));
+        }
+        let digests = std::mem::replace(&mut coming.digests, Digests::new(Algorithm::None));
+        let stored = Stored { size, checksums: digests.finish() };
+        if self.blob.checksum.as_deref().is_some_and(|expected| !stored.checksums.matches(expected)) {
+            return self.fail(call, Failure::ChecksumMismatch);
+        }
+        let filled = coming.filling.as_ref().map_or(0, |filling| filling.bytes);
+        if matches!(store, Store::Nothing) && filled < call.shared.config.single_put_below_bytes {
+            let pieces = coming.filling.take().unwrap_or_default().pieces;
+            self.phase = Phase::Putting { pieces, tries: Tries::InFlight(1), doubtful: false, stored };
+            self.put(call);
+            return Progress::Pending;
+        }
+        if filled > 0 && !self.cut_part(call) {
+            return self.fail(call, Failure::TooManyParts);
+        }
+        if let Phase::Sending { body, .. } = &mut self.phase {
+            *body = Body::Whole(stored);
+        }
+        self.advance(call);
+        Progress::Pending
+    }
+
+    /// An S3 request of this upload has ended.
+    pub(crate) fn on_s3(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        step: UploadStep,
+        outcome: Outcome<Response, Refusal>,
+    ) -> Progress {
+        if let Phase::Stopping { .. } = self.phase {
+            self.on_late(call, step, outcome);
+            return Progress::Pending;
+        }
+        match step {
+            UploadStep::Put => self.on_put(call, s3_call::expect(outcome, s3_call::done)),
+            UploadStep::Create => self.on_created(call, s3_call::expect(outcome, upload_id)),
+            UploadStep::Part(number) => self.on_part(call, number, s3_call::expect(outcome, etag)),
+            UploadStep::Complete => self.on_completed(call, s3_call::expect(outcome, s3_call::done)),
+        }
+    }
+
+    fn on_put(&mut self, call: &mut Call<'_, '_>, outcome: Outcome<(), Refusal>) -> Progress {
+        let Phase::Putting { tries, doubtful, stored, .. } = &mut self.phase else { return Progress::Pending };
+        let again = match &outcome {
+            Outcome::Applied(()) => {
+                let stored = stored.clone();
+                return self.succeed(call, stored);
+            }
+            Outcome::NotApplied(refusal) => s3_call::is_transient(refusal),
+            // The same bytes under the same key: a repetition makes it certain.
+            Outcome::Unknown(_) => {
+                *doubtful = true;
+                true
+            }
+        };
+        match tries.again().filter(|_| again) {
+            Some(waiting) => {
+                *tries = waiting;
+                self.retry_later(call, waiting)
+            }
+            None => self.fail_s3(call, "PutObject", &outcome),
+        }
+    }
+
+    fn on_created(&mut self, call: &mut Call<'_, '_>, outcome: Outcome<String, Refusal>) -> Progress {
+        let Phase::Sending { store: store @ Store::Creating(_), .. } = &mut self.phase else {
+            return Progress::Pending;
+        };
+        let Store::Creating(tries) = store else { return Progress::Pending };
+        let again = match &outcome {
+            Outcome::Applied(upload_id) => {
+                *store = Store::Open(upload_id.clone());
+                self.advance(call);
+                return Progress::Pending;
+            }
+            Outcome::NotApplied(refusal) => s3_call::is_transient(refusal),
+            // A repetition could leave an upload behind that nobody knows the id of.
+            Outcome::Unknown(_) => false,
+        };
+        match tries.again().filter(|_| again) {
+            Some(waiting) => {
+                *tries = waiting;
+                self.retry_later(call, waiting)
+            }
+            None => self.fail_s3(call, "CreateMultipartUpload", &outcome),
+        }
+    }
+
+    fn on_part(&mut self, call: &mut Call<'_, '_>, number: u16, outcome: Outcome<String, Refusal>) -> Progress {
+        let Phase::Sending { parts, etags, .. } = &mut self.phase else { return Progress::Pending };
+        let Some(part) = parts.get_mut(&number) else { return Progress::Pending };
+        let again = match &outcome {
+            Outcome::Applied(etag) => {
+                etags.insert(number, etag.clone());
+                parts.remove(&number);
+                self.advance(call);
+                return Progress::Pending;
+            }
+            Outcome::NotApplied(refusal) => s3_call::is_transient(refusal),
+            // The same bytes under the same number: a repetition replaces what may be there.
+            Outcome::Unknown(_) => true,
+        };
+        match part.tries.and_then(Tries::again).filter(|_| again) {
+            Some(waiting) => {
+                part.tries = Some(waiting);
+                self.retry_later(call, waiting)
+            }
+            None => self.fail_s3(call, "UploadPart", &outcome),
+        }
+    }
+
+    fn on_completed(&mut self, call: &mut Call<'_, '_>, outcome: Outcome<(), Refusal>) -> Progress {
+        let Phase::Completing { tries, stored, .. } = &mut self.phase else { return Progress::Pending };
+        let again = match &outcome {
+            Outcome::Applied(()) => {
+                let stored = stored.clone();
+                return self.succeed(call, stored);
+            }
+            Outcome::NotApplied(refusal) => s3_call::is_transient(refusal),
+            // No record refers to the blob yet: removing upload and object is certain, a repetition is not.
+            Outcome::Unknown(_) => false,
+        };
+        match tries.again().filter(|_| again) {
+            Some(waiting) => {
+                *tries = waiting;
+                self.retry_later(call, waiting)
+            }
+            None => self.fail_s3(call, "CompleteMultipartUpload", &outcome),
+        }
+    }
+
+    /// A request that was in flight when the upload was given up.
+    fn on_late(&mut self, call: &mut Call<'_, '_>, step: UploadStep, outcome: Outcome<Response, Refusal>) {
+        let Phase::Stopping { in_flight, leftovers } = &mut self.phase else { return };
+        *in_flight = in_flight.saturating_sub(1);
+        let may_be_there = match &outcome {
+            Outcome::Applied(_) | Outcome::Unknown(_) => true,
+            Outcome::NotApplied(_) => false,
+        };
+        match step {
+            UploadStep::Put => leftovers.object |= may_be_there,
+            UploadStep::Create => match s3_call::expect(outcome, upload_id) {
+                Outcome::Applied(upload_id) => leftovers.upload_id = Some(upload_id),
+                Outcome::NotApplied(_) => {}
+                Outcome::Unknown(reason) => {
+                    tracing::warn!(key = %self.blob.key, reason, "a multipart upload without a known id may be open");
+                }
+            },
+            UploadStep::Part(_) => {}
+            // Already counted as an object when it was ordered.
+            UploadStep::Complete => {}
+        }
+        match step {
+            UploadStep::Put | UploadStep::Part(_) => self.window.keep(call, self.window.shares.saturating_sub(1)),
+            UploadStep::Create | UploadStep::Complete => {}
+        }
+    }
+
+    /// The wait before repeated requests is over.
+    pub(crate) fn on_retry(&mut self, call: &mut Call<'_, '_>) {
+        match &mut self.phase {
+            Phase::Sending { store, parts, .. } => {
+                if let Store::Creating(tries @ Tries::Waiting(_)) = store {
+                    *tries = tries.next();
+                    self.create(call);
+                    return;
+                }
+                let mut numbers = Vec::new();
+                for (number, part) in parts {
+                    if let Some(tries @ Tries::Waiting(_)) = &mut part.tries {
+                        *tries = tries.next();
+                        numbers.push(*number);
+                    }
+                }
+                for number in numbers {
+                    self.send_part(call, number);
+                }
+            }
+            Phase::Putting { tries: tries @ Tries::Waiting(_), .. } => {
+                *tries = tries.next();
+                self.put(call);
+            }
+            Phase::Completing { tries: tries @ Tries::Waiting(_), .. } => {
+                *tries = tries.next();
+                self.complete(call);
+            }
+            Phase::Putting { .. } | Phase::Completing { .. } | Phase::Stopping { .. } | Phase::Over => {}
+        }
+    }
+
+    /// Gives the upload up. What is in flight ends on its own; until then nothing can be removed.
+    pub(crate) fn stop(&mut self, call: &mut Call<'_, '_>) {
+        call.ctx.timers.clear(Timer::ExchangeProgress(self.exchange));
+        call.ctx.timers.clear(Timer::ExchangeRetry(self.exchange));
+        let (in_flight, holding, leftovers) = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Sending { body, store, parts, .. } => {
+                if let Body::Coming(Coming { reading: Some(_), .. }) = body {
+                    call.out.push(Decision::CancelRead { exchange: self.exchange });
+                }
+                let sent = parts.values().filter(|part| matches!(part.tries, Some(Tries::InFlight(_)))).count();
+                let (creating, upload_id) = match store {
+                    Store::Nothing | Store::Creating(Tries::Waiting(_)) => (0, None),
+                    Store::Creating(Tries::InFlight(_)) => (1, None),
+                    Store::Open(upload_id) => (0, Some(upload_id)),
+                };
+                (sent + creating, sent, Leftovers { upload_id, object: false })
+            }
+            Phase::Putting { tries, doubtful, .. } => {
+                let sent = usize::from(matches!(tries, Tries::InFlight(_)));
+                (sent, sent, Leftovers { upload_id: None, object: doubtful })
+            }
+            Phase::Completing { upload_id, tries, .. } => {
+                let sent = usize::from(matches!(tries, Tries::InFlight(_)));
+                (sent, 0, Leftovers { upload_id: Some(upload_id), object: true })
+            }
+            Phase::Stopping { in_flight, leftovers } => {
+                self.phase = Phase::Stopping { in_flight, leftovers };
+                return;
+            }
+            Phase::Over => return,
+        };
+        self.window.keep(call, holding);
+        self.phase = Phase::Stopping { in_flight, leftovers };
+    }
+
+    /// What an upload that was given up has left behind, once nothing of it is in flight.
+    pub(crate) fn settled(&self) -> Option<&Leftovers> {
+        match &self.phase {
+            Phase::Stopping { in_flight: 0, leftovers } => Some(leftovers),
+            Phase::Stopping { .. }
+            | Phase::Sending { .. }
+            | Phase::Putting { .. }
+            | Phase::Completing { .. }
+            | Phase::Over => None,
+        }
+    }
+
+    fn fail(&mut self, call: &mut Call<'_, '_>, failure: Failure) -> Progress {
+        self.stop(call);
+        Progress::Failed(failure)
+    }
+
+    fn fail_s3<T: std::fmt::Debug>(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        verb: &str,
+        outcome: &Outcome<T, Refusal>,
+    ) -> Progress {
+        call.shared.stats.s3_errors += 1;
+        tracing::warn!(key = %self.blob.key, ?outcome, "{verb} failed");
+        self.ended(outcome);
+        self.fail(call, Failure::S3)
+    }
+
+    /// The request that failed is not in flight any more.
+    fn ended<T>(&mut self, outcome: &Outcome<T, Refusal>) {
+        match &mut self.phase {
+            Phase::Putting { tries, .. } | Phase::Completing { tries, .. } => *tries = tries.rest(),
+            Phase::Sending { store: Store::Creating(tries), .. } => {
+                *tries = tries.rest();
+                if let Outcome::Unknown(reason) = outcome {
+                    tracing::warn!(key = %self.blob.key, reason, "a multipart upload without a known id may be open");
+                }
+            }
+            Phase::Sending { .. } | Phase::Stopping { .. } | Phase::Over => {}
+        }
+    }
+
+    fn succeed(&mut self, call: &mut Call<'_, '_>, stored: Stored) -> Progress {
+        self.phase = Phase::Over;
+        self.window.keep(call, 0);
+        Progress::Stored(stored)
+    }
+
+    /// Does whatever can be done now: take a share, read, send parts, complete, give spare shares back.
+    fn advance(&mut self, call: &mut Call<'_, '_>) {
+        let most = call.shared.config.parts_in_flight.max(1);
+        let Phase::Sending { body, store, parts, .. } = &mut self.phase else { return };
+        let open_parts = parts.len();
+        if let Body::Coming(coming) = body
+            && coming.reading.is_none()
+        {
+            // The end needs no memory: a body of known length that came whole does not wait for a share.
+            let whole = self.blob.content_length == Some(coming.size);
+            if coming.filling.is_none() && !whole && open_parts <= most && self.window.has_room(call, open_parts + 1) {
+                coming.filling = Some(Filling::default());
+            }
+            let room = coming.filling.as_ref().map(|filling| self.window.part_bytes - filling.bytes);
+            if let Some(max_bytes) = room.or(whole.then_some(1)).map(|room| room.min(READ_BYTES)) {
+                coming.reading = Some(max_bytes);
+                let give_up = call.ctx.now.monotonic + call.shared.config.read_timeout;
+                call.ctx.timers.set(Timer::ExchangeProgress(self.exchange), give_up);
+                call.out.push(Decision::ReadBody { exchange: self.exchange, max_bytes });
+            }
+        }
+        let filling = usize::from(matches!(body, Body::Coming(Coming { filling: Some(_), .. })));
+        let coming = matches!(body, Body::Coming(_));
+        self.window.keep(call, (open_parts + filling).max(usize::from(coming)));
+
+        if let Store::Open(_) = store {
+            let sent = parts.values().filter(|part| part.tries.is_some()).count();
+            let unsent = parts.iter().filter(|(_, part)| part.tries.is_none()).map(|(number, _)| *number);
+            let now: Vec<u16> = unsent.take(most.saturating_sub(sent)).collect();
+            for number in now {
+                self.send_part(call, number);
+            }
+        }
+        self.complete_when_whole(call);
+    }
+
+    fn complete_when_whole(&mut self, call: &mut Call<'_, '_>) {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Sending { body: Body::Whole(stored), store: Store::Open(upload_id), parts, etags }
+                if parts.is_empty() =>
+            {
+                self.phase = Phase::Completing { upload_id, etags, tries: Tries::InFlight(1), stored };
+                self.complete(call);
+            }
+            other => self.phase = other,
+        }
+    }
+
+    /// Closes the part that is being filled, and begins the multipart upload with the first one. Says whether there is
+    /// a number left for it.
+    fn cut_part(&mut self, call: &mut Call<'_, '_>) -> bool {
+        let Phase::Sending { body: Body::Coming(coming), store, parts, etags } = &mut self.phase else { return true };
+        let Some(filling) = coming.filling.take() else { return true };
+        let last = parts.keys().chain(etags.keys()).max().copied().unwrap_or(0);
+        if last == MOST_PARTS {
+            return false;
+        }
+        parts.insert(last + 1, Part { pieces: filling.pieces, tries: None });
+        if let Store::Nothing = store {
+            *store = Store::Creating(Tries::InFlight(1));
+            self.create(call);
+        }
+        true
+    }
+
+    fn retry_later(&self, call: &mut Call<'_, '_>, tries: Tries) -> Progress {
+        let timer = Timer::ExchangeRetry(self.exchange);
+        if !call.ctx.timers.is_set(timer) {
+            let wait = s3_call::wait_before(tries.count() + 1);
+            call.ctx.timers.set(timer, call.ctx.now.monotonic + wait);
+        }
+        Progress::Pending
+    }
+
+    // --- requests ---
+
+    fn purpose(&self, step: UploadStep) -> Purpose {
+        Purpose::Upload { exchange: self.exchange, step }
+    }
+
+    fn create(&self, call: &mut Call<'_, '_>) {
+        let (key, content_type) = (self.blob.key.clone(), self.blob.content_type.clone());
+        call.s3(self.purpose(UploadStep::Create), Request::CreateMultipartUpload { key, content_type });
+    }
+
+    fn send_part(&mut self, call: &mut Call<'_, '_>, part_number: u16) {
+        let Phase::Sending { store: Store::Open(upload_id), parts, .. } = &mut self.phase else { return };
+        let Some(part) = parts.get_mut(&part_number) else { return };
+        part.tries.get_or_insert(Tries::InFlight(1));
+        let request = Request::UploadPart {
+            key: self.blob.key.clone(),
+            upload_id: upload_id.clone(),
+            part_number,
+            body: part.pieces.clone(),
+        };
+        call.s3(self.purpose(UploadStep::Part(part_number)), request);
+    }
+
+    fn put(&self, call: &mut Call<'_, '_>) {
+        let Phase::Putting { pieces, stored, .. } = &self.phase else { return };
+        let request = Request::PutObject {
+            key: self.blob.key.clone(),
+            body: pieces.clone(),
+            sha256: stored.checksums.sha256,
+            content_type: self.blob.content_type.clone(),
+        };
+        call.s3(self.purpose(UploadStep::Put), request);
+    }
+
+    fn complete(&self, call: &mut Call<'_, '_>) {
+        let Phase::Completing { upload_id, etags, .. } = &self.phase else { return };
+        let request = Request::CompleteMultipartUpload {
+            key: self.blob.key.clone(),
+            upload_id: upload_id.clone(),
+            parts: etags.iter().map(|(number, etag)| (*number, etag.clone())).collect(),
+        };
+        call.s3(self.purpose(UploadStep::Complete), request);
+    }
+}
+
+impl Window {
+    /// Whether `shares` may be in use; takes one more if it is free.
+    fn has_room(&mut self, call: &mut Call<'_, '_>, shares: usize) -> bool {
+        if shares > self.shares && call.shared.memory.try_take(self.share_bytes) {
+            self.shares += 1;
+        }
+        shares <= self.shares
+    }
+
+    /// Gives back all shares beyond `shares`.
+    fn keep(&mut self, call: &mut Call<'_, '_>, shares: usize) {
+        let spare = self.shares.saturating_sub(shares);
+        self.shares -= spare;
+        call.shared.memory.release(spare as u64 * self.share_bytes);
+    }
+}
+
+impl Tries {
+    const fn count(self) -> u32 {
+        match self {
+            Self::InFlight(count) | Self::Waiting(count) => count,
+        }
+    }
+
+    /// The failed try may be repeated later.
+    fn again(self) -> Option<Self> {
+        (self.count() < TRIES).then_some(Self::Waiting(self.count()))
+    }
+
+    /// The next try is sent now.
+    const fn next(self) -> Self {
+        Self::InFlight(self.count() + 1)
+    }
+
+    /// Nothing is in flight.
+    const fn rest(self) -> Self {
+        Self::Waiting(self.count())
+    }
+}
+
+/// Size of all parts but the last: the configured one, in whole MiB more when 10,000 of those would not hold a body of
+/// known size.
+fn part_bytes(chunk_bytes: usize, announced_size: Option<u64>) -> usize {
+    let needed = announced_size.unwrap_or(0).div_ceil(u64::from(MOST_PARTS));
+    if needed <= chunk_bytes as u64 {
+        return chunk_bytes;
+    }
+    usize::try_from(needed.div_ceil(MIB).saturating_mul(MIB)).unwrap_or(usize::MAX)
+}
+
+fn upload_id(response: Response) -> Option<String> {
+    match response {
+        Response::UploadCreated(upload_id) => Some(upload_id),
+        Response::Done | Response::PartStored(_) | Response::Object { .. } | Response::Url(_) => None,
+    }
+}
+
+fn etag(response: Response) -> Option<String> {
+    match response {
+        Response::PartStored(etag) => Some(etag),
+        Response::Done | Response::UploadCreated(_) | Response::Object { .. } | Response::Url(_) => None,
+    }
+}
