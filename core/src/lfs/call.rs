@@ -11,6 +11,7 @@ use crate::s3;
 use super::Decision;
 use super::budget::Budget;
 use super::cleanup::{Cleanups, Unwanted};
+use super::log_text::Printable;
 use super::purpose::Purpose;
 use super::s3_call;
 use super::stats::LfsStats;
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     /// Sockets to brokers that have not ended, and whose they are. The exchange may be over already.
     pub(crate) connections: BTreeMap<BrokerConnectionId, ExchangeId>,
     pub(crate) stats: LfsStats,
+    /// Moves round robin among static brokers.
+    pub(crate) turn: usize,
 }
 
 /// One call: the machine's context, the shared state, and where decisions go.
@@ -46,5 +49,11 @@ impl Call<'_, '_> {
     /// Begins the removal of a blob that no record refers to; says whether there is anything to remove.
     pub(crate) fn clean_up(&mut self, unwanted: Unwanted) -> bool {
         self.shared.cleanups.begin(unwanted, self.out)
+    }
+
+    /// Counts and logs a blob that stays without proof of a record.
+    pub(crate) fn orphan(&mut self, topic: &str, key: &str, reason: &str) {
+        self.shared.stats.orphans += 1;
+        tracing::warn!(topic = %Printable(topic), object = %Printable(key), reason, "an orphan stays in the bucket");
     }
 }

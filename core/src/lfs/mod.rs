@@ -1,17 +1,41 @@
 //! Large values: the HTTP API, the blob in S3 and the envelope on the topic.
+//!
+//! Each exchange is a machine of its own ([`produce`], [`download`]); what they share is in [`call`]. The promise that no blob
+//! is deleted to which a record may refer rests on two places: the table in [`verdict`], and the three-valued
+//! outcomes of S3 that [`upload`] and [`cleanup`] match one by one.
 
+mod broker_choice;
 mod budget;
+mod call;
 pub mod checksum;
 mod cleanup;
 mod decision;
+mod download;
+mod download_request;
 mod envelope;
+mod link;
+mod log_text;
+mod machine;
 mod object_key;
 mod partitioner;
+mod produce;
+mod produce_request;
+mod publish;
 mod purpose;
+mod reach;
+mod record;
+mod requester;
 mod s3_call;
+mod s3_health;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod upload;
 mod utc;
 mod verdict;
 
 pub use cleanup::CleanupId;
 pub(crate) use decision::Decision;
+pub(crate) use machine::Lfs;
 pub(crate) use purpose::Purpose;
+pub use stats::{DURATION_BUCKETS_MS, DurationHistogram, LfsStats, TopicStats};

@@ -4,11 +4,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::header::CONTENT_TYPE;
 
 use super::checksum::Algorithm;
 use super::object_key::is_topic_name;
 use crate::config::LfsConfig;
+use crate::http::content_length;
 use crate::http::error_body::{ApiError, Code};
 
 /// What a client asks to be produced.
@@ -120,14 +121,6 @@ fn promised_size(text: &str) -> Result<Option<u64>, ApiError> {
     }
     let parsed = text.parse().map_err(|_| ApiError::new(Code::SizeMismatch, "X-LFS-Size is a decimal number"))?;
     Ok(Some(parsed))
-}
-
-/// `Content-Length`, unless the body is chunked (RFC 9112 section 6.3).
-fn content_length(headers: &HeaderMap) -> Option<u64> {
-    if headers.contains_key(TRANSFER_ENCODING) {
-        return None;
-    }
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

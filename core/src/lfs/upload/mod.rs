@@ -22,15 +22,19 @@ use super::call::Call;
 use super::checksum::{Algorithm, Checksums, Digests};
 use super::cleanup::Leftovers;
 use super::purpose::{Purpose, UploadStep};
-use super::s3_call::{self, TRIES};
+use super::s3_call;
+
+mod tries;
+mod window;
+
+use tries::Tries;
+use window::{MOST_PARTS, Window};
+
+pub(crate) use window::share_bytes;
 
 /// Largest piece of a body that is read, and so hashed, in one call.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Most parts of a multipart upload.
-const MOST_PARTS: u16 = 10_000;
-
-const MIB: u64 = 1024 * 1024;
 
 /// What is uploaded, and what its body must be like.
 #[derive(Debug)]
@@ -100,14 +104,6 @@ pub(crate) struct Upload {
     phase: Phase,
 }
 
-/// Memory of the upload, in shares of one part each.
-#[derive(Debug)]
-struct Window {
-    part_bytes: usize,
-    share_bytes: u64,
-    shares: usize,
-}
-
 #[derive(Debug)]
 enum Phase {
     /// The body comes, or its last parts are on their way.
@@ -159,15 +155,6 @@ enum Store {
     Open(String),
 }
 
-/// Tries of one request.
-#[derive(Clone, Copy, Debug)]
-enum Tries {
-    /// The request is in flight for so many times.
-    InFlight(u32),
-    /// It failed so many times and is sent again later.
-    Waiting(u32),
-}
-
 #[derive(Debug)]
 struct Part {
     pieces: Vec<Bytes>,
@@ -176,20 +163,9 @@ struct Part {
 }
 
 impl Upload {
-    /// Share of memory that must be reserved before [`Upload::new`].
-    pub(crate) fn share_bytes(chunk_bytes: usize, announced_size: Option<u64>) -> u64 {
-        let part = part_bytes(chunk_bytes, announced_size) as u64;
-        announced_size.map_or(part, |size| size.clamp(1, part))
-    }
-
     /// An upload for which one share is reserved. It reads nothing yet.
     pub(crate) fn new(exchange: ExchangeId, blob: Blob, chunk_bytes: usize) -> Self {
-        let announced = blob.content_length.or(blob.promised_size);
-        let window = Window {
-            part_bytes: part_bytes(chunk_bytes, announced),
-            share_bytes: Self::share_bytes(chunk_bytes, announced),
-            shares: 1,
-        };
+        let window = Window::new(chunk_bytes, blob.content_length.or(blob.promised_size));
         let digests = Digests::new(blob.algorithm);
         let body = Body::Coming(Coming { digests, size: 0, filling: None, reading: None });
         let phase =
@@ -234,7 +210,7 @@ impl Upload {
         let filling = coming.filling.get_or_insert_default();
         filling.bytes += bytes.len();
         filling.pieces.push(bytes);
-        if filling.bytes == self.window.part_bytes && !self.cut_part(call) {
+        if filling.bytes == self.window.part_bytes() && !self.cut_part(call) {
             return self.fail(call, Failure::TooManyParts);
         }
         self.advance(call);
@@ -316,7 +292,10 @@ impl Upload {
                 *tries = waiting;
                 self.retry_later(call, waiting)
             }
-            None => self.fail_s3(call, "PutObject", &outcome),
+            None => {
+                *tries = tries.ended();
+                self.fail_s3(call, "PutObject", &outcome)
+            }
         }
     }
 
@@ -340,7 +319,10 @@ impl Upload {
                 *tries = waiting;
                 self.retry_later(call, waiting)
             }
-            None => self.fail_s3(call, "CreateMultipartUpload", &outcome),
+            None => {
+                *tries = tries.ended();
+                self.fail_s3(call, "CreateMultipartUpload", &outcome)
+            }
         }
     }
 
@@ -363,7 +345,10 @@ impl Upload {
                 part.tries = Some(waiting);
                 self.retry_later(call, waiting)
             }
-            None => self.fail_s3(call, "UploadPart", &outcome),
+            None => {
+                part.tries = part.tries.map(Tries::ended);
+                self.fail_s3(call, "UploadPart", &outcome)
+            }
         }
     }
 
@@ -383,7 +368,10 @@ impl Upload {
                 *tries = waiting;
                 self.retry_later(call, waiting)
             }
-            None => self.fail_s3(call, "CompleteMultipartUpload", &outcome),
+            None => {
+                *tries = tries.ended();
+                self.fail_s3(call, "CompleteMultipartUpload", &outcome)
+            }
         }
     }
 
@@ -409,7 +397,7 @@ impl Upload {
             UploadStep::Complete => {}
         }
         match step {
-            UploadStep::Put | UploadStep::Part(_) => self.window.keep(call, self.window.shares.saturating_sub(1)),
+            UploadStep::Put | UploadStep::Part(_) => self.window.keep(call, self.window.shares().saturating_sub(1)),
             UploadStep::Create | UploadStep::Complete => {}
         }
     }
@@ -506,22 +494,7 @@ impl Upload {
     ) -> Progress {
         call.shared.stats.s3_errors += 1;
         tracing::warn!(key = %self.blob.key, ?outcome, "{verb} failed");
-        self.ended(outcome);
         self.fail(call, Failure::S3)
-    }
-
-    /// The request that failed is not in flight any more.
-    fn ended<T>(&mut self, outcome: &Outcome<T, Refusal>) {
-        match &mut self.phase {
-            Phase::Putting { tries, .. } | Phase::Completing { tries, .. } => *tries = tries.rest(),
-            Phase::Sending { store: Store::Creating(tries), .. } => {
-                *tries = tries.rest();
-                if let Outcome::Unknown(reason) = outcome {
-                    tracing::warn!(key = %self.blob.key, reason, "a multipart upload without a known id may be open");
-                }
-            }
-            Phase::Sending { .. } | Phase::Stopping { .. } | Phase::Over => {}
-        }
     }
 
     fn succeed(&mut self, call: &mut Call<'_, '_>, stored: Stored) -> Progress {
@@ -543,7 +516,7 @@ impl Upload {
             if coming.filling.is_none() && !whole && open_parts <= most && self.window.has_room(call, open_parts + 1) {
                 coming.filling = Some(Filling::default());
             }
-            let room = coming.filling.as_ref().map(|filling| self.window.part_bytes - filling.bytes);
+            let room = coming.filling.as_ref().map(|filling| self.window.part_bytes() - filling.bytes);
             if let Some(max_bytes) = room.or(whole.then_some(1)).map(|room| room.min(READ_BYTES)) {
                 coming.reading = Some(max_bytes);
                 let give_up = call.ctx.now.monotonic + call.shared.config.read_timeout;
@@ -578,7 +551,7 @@ impl Upload {
         }
     }
 
-    /// Closes the part that is being filled, and begins the multipart upload with the first one. Says whether there is
+    /// Ends the part that is being filled, and begins the multipart upload with the first one. Says whether there is
     /// a number left for it.
     fn cut_part(&mut self, call: &mut Call<'_, '_>) -> bool {
         let Phase::Sending { body: Body::Coming(coming), store, parts, etags } = &mut self.phase else { return true };
@@ -648,56 +621,6 @@ impl Upload {
         };
         call.s3(self.purpose(UploadStep::Complete), request);
     }
-}
-
-impl Window {
-    /// Whether `shares` may be in use; takes one more if it is free.
-    fn has_room(&mut self, call: &mut Call<'_, '_>, shares: usize) -> bool {
-        if shares > self.shares && call.shared.memory.try_take(self.share_bytes) {
-            self.shares += 1;
-        }
-        shares <= self.shares
-    }
-
-    /// Gives back all shares beyond `shares`.
-    fn keep(&mut self, call: &mut Call<'_, '_>, shares: usize) {
-        let spare = self.shares.saturating_sub(shares);
-        self.shares -= spare;
-        call.shared.memory.release(spare as u64 * self.share_bytes);
-    }
-}
-
-impl Tries {
-    const fn count(self) -> u32 {
-        match self {
-            Self::InFlight(count) | Self::Waiting(count) => count,
-        }
-    }
-
-    /// The failed try may be repeated later.
-    fn again(self) -> Option<Self> {
-        (self.count() < TRIES).then_some(Self::Waiting(self.count()))
-    }
-
-    /// The next try is sent now.
-    const fn next(self) -> Self {
-        Self::InFlight(self.count() + 1)
-    }
-
-    /// Nothing is in flight.
-    const fn rest(self) -> Self {
-        Self::Waiting(self.count())
-    }
-}
-
-/// Size of all parts but the last: the configured one, in whole MiB more when 10,000 of those would not hold a body of
-/// known size.
-fn part_bytes(chunk_bytes: usize, announced_size: Option<u64>) -> usize {
-    let needed = announced_size.unwrap_or(0).div_ceil(u64::from(MOST_PARTS));
-    if needed <= chunk_bytes as u64 {
-        return chunk_bytes;
-    }
-    usize::try_from(needed.div_ceil(MIB).saturating_mul(MIB)).unwrap_or(usize::MAX)
 }
 
 fn upload_id(response: Response) -> Option<String> {

@@ -1,0 +1,165 @@
+//! The one connection to a broker that a publication has at a time.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::broker::{CloseReason, Connection, Event, Fate, Request};
+use crate::cluster::Address;
+use crate::input::{self, BrokerConnectionId, ExchangeId};
+use crate::time::Monotonic;
+use crate::timers::Timer;
+
+use super::Decision;
+use super::call::Call;
+
+/// Largest answer to a Produce request of one record.
+const ANSWER_MAX_BYTES: usize = 1024 * 1024;
+
+/// A connection, from the order to open it until it is closed.
+#[derive(Debug)]
+pub(crate) struct Link {
+    id: BrokerConnectionId,
+    connection: Connection<()>,
+}
+
+/// What a fact about the socket means.
+#[derive(Debug)]
+pub(crate) enum Fact {
+    /// The broker can be asked.
+    Ready,
+    /// The answer payload, correlation id first.
+    Answered(BytesMut),
+    /// The request will not be answered.
+    Unanswered(Fate),
+    /// The connection has ended, or never stood.
+    Down,
+}
+
+impl Link {
+    /// Orders a connection.
+    pub(crate) fn dial(call: &mut Call<'_, '_>, exchange: ExchangeId, address: Address) -> Self {
+        let id = call.ctx.ids.broker_connection();
+        let deadline = call.ctx.now.monotonic + call.shared.config.dial_timeout;
+        let link = Self { id, connection: Connection::new(address.clone(), deadline, ANSWER_MAX_BYTES) };
+        call.shared.connections.insert(id, exchange);
+        call.out.push(Decision::Connect { connection: id, address });
+        link.watch(call);
+        link
+    }
+
+    pub(crate) const fn id(&self) -> BrokerConnectionId {
+        self.id
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        self.connection.address()
+    }
+
+    /// Whether a request would be written at once.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.connection.is_ready()
+    }
+
+    /// Writes a request; the link must be ready.
+    pub(crate) fn send(&mut self, call: &mut Call<'_, '_>, bytes: Bytes, correlation_id: i32, deadline: Monotonic) {
+        let mut events = Vec::new();
+        let request = Request { bytes, correlation_id, reply_to: (), answered: true, deadline };
+        self.connection.send(request, &mut events);
+        let facts = self.carry_out(call, events);
+        debug_assert!(facts.is_empty(), "writing has no answer yet");
+    }
+
+    /// Nobody needs it any more. What is still told about the socket is told to nobody.
+    pub(crate) fn close(self, call: &mut Call<'_, '_>) {
+        call.ctx.timers.clear(Timer::BrokerConnection(self.id));
+        call.out.push(Decision::CloseBroker { connection: self.id });
+    }
+
+    /// A fact about this link's socket. After the socket's end the link is gone.
+    pub(crate) fn on_broker(link: &mut Option<Self>, call: &mut Call<'_, '_>, input: input::Broker) -> Vec<Fact> {
+        let mut events = Vec::new();
+        match input {
+            input::Broker::Connected { .. } => {
+                if let Some(open) = link {
+                    open.connection.connected(&mut events);
+                }
+            }
+            input::Broker::Received { bytes, .. } => {
+                if let Some(open) = link {
+                    open.connection.received(bytes, &mut events);
+                }
+            }
+            // One small request at a time: there is nothing to hold back.
+            input::Broker::Clogged { .. } | input::Broker::Drained { .. } => {}
+            input::Broker::ConnectFailed { error, .. } => {
+                if let Some(gone) = link.take() {
+                    tracing::debug!(broker = %gone.address(), error = error.0, "a broker could not be reached");
+                    call.ctx.timers.clear(Timer::BrokerConnection(gone.id));
+                    return vec![Fact::Down];
+                }
+            }
+            input::Broker::Closed { accepted_bytes, .. } => {
+                if let Some(gone) = link.take() {
+                    call.ctx.timers.clear(Timer::BrokerConnection(gone.id));
+                    gone.connection.closed(accepted_bytes, &mut events);
+                    let mut facts: Vec<Fact> = events.into_iter().filter_map(without_writing).collect();
+                    facts.push(Fact::Down);
+                    return facts;
+                }
+            }
+        }
+        match link {
+            Some(open) => open.carry_out(call, events),
+            None => Vec::new(),
+        }
+    }
+
+    /// The dial or the request takes too long: the socket is closed, and its end tells the rest.
+    pub(crate) fn on_timer(&mut self, call: &mut Call<'_, '_>) -> Vec<Fact> {
+        let mut events = Vec::new();
+        self.connection.expire(call.ctx.now.monotonic, &mut events);
+        self.carry_out(call, events)
+    }
+
+    fn carry_out(&self, call: &mut Call<'_, '_>, events: Vec<Event<()>>) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        for event in events {
+            match event {
+                Event::Write(bytes) => call.out.push(Decision::WriteBroker { connection: self.id, bytes }),
+                Event::Close(reason) => {
+                    match reason {
+                        CloseReason::Deadline => tracing::warn!(broker = %self.address(), "a broker took too long"),
+                        CloseReason::BadAnswer(reason) | CloseReason::Handshake(reason) => {
+                            tracing::warn!(broker = %self.address(), reason, "a broker's answer could not be used");
+                        }
+                    }
+                    call.out.push(Decision::CloseBroker { connection: self.id });
+                }
+                event @ (Event::Ready
+                | Event::Silent { .. }
+                | Event::Answered { .. }
+                | Event::Unanswered { .. }
+                | Event::SilentLost) => facts.extend(without_writing(event)),
+            }
+        }
+        self.watch(call);
+        facts
+    }
+
+    /// Sets the timer to the earliest moment at which something is given up.
+    fn watch(&self, call: &mut Call<'_, '_>) {
+        let timer = Timer::BrokerConnection(self.id);
+        match self.connection.oldest_deadline() {
+            Some(deadline) => call.ctx.timers.set(timer, deadline),
+            None => call.ctx.timers.clear(timer),
+        }
+    }
+}
+
+fn without_writing(event: Event<()>) -> Option<Fact> {
+    match event {
+        Event::Ready => Some(Fact::Ready),
+        Event::Answered { reply_to: (), frame } => Some(Fact::Answered(frame)),
+        Event::Unanswered { reply_to: (), fate } => Some(Fact::Unanswered(fate)),
+        Event::Write(_) | Event::Silent { .. } | Event::SilentLost | Event::Close(_) => None,
+    }
+}

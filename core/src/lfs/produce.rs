@@ -1,0 +1,598 @@
+//! One `POST /lfs/produce`: check, connect, store the blob, check again, publish the record.
+//!
+//! A broker is connected before the first byte goes to S3, so that a cluster that is away costs no upload. After the upload the
+//! topic must still be the same one and the knowledge of the cluster fresh; only then the record is sent. Until it is
+//! sent, a client that goes takes its blob with it; from then on the answer is awaited for nobody.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::cluster::{Answer, NotServing, Question, TopicGeneration};
+use crate::http::answer::ApiAnswer;
+use crate::http::error_body::{ApiError, Code};
+use crate::input::{self, ReadResult};
+use crate::operation::Outcome;
+use crate::s3::{Refusal, Response};
+use crate::time::Monotonic;
+use crate::timers::Timer;
+
+use super::Decision;
+use super::broker_choice;
+use super::budget::Reserved;
+use super::call::Call;
+use super::cleanup::{Leftovers, Unwanted};
+use super::envelope::Envelope;
+use super::link::{Fact, Link};
+use super::log_text::Printable;
+use super::object_key;
+use super::partitioner::partition_of;
+use super::produce_request::{self, ProduceRequest};
+use super::publish::{Publish, Published};
+use super::purpose::UploadStep;
+use super::reach::{NotReached, Partition, Reach, Reached};
+use super::requester::Requester;
+use super::upload::{self, Blob, Failure, Progress, Stored, Upload};
+use super::verdict::{Blob as Fate, Ending};
+
+/// Longest wait for memory.
+const MEMORY_WAIT: Duration = Duration::from_secs(10);
+
+/// One exchange.
+#[derive(Debug)]
+pub(crate) struct Produce {
+    requester: Requester,
+    request: ProduceRequest,
+    started: Monotonic,
+    /// Object key; nothing is stored under it before the upload.
+    key: String,
+    link: Option<Link>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The topic's identity is being read.
+    ReadingGeneration,
+    /// The cluster state is being read once, for it was stale.
+    Refreshing { before: TopicGeneration },
+    /// A broker is being connected.
+    Reaching { before: TopicGeneration, partition: Partition, reach: Reach },
+    /// The first share of memory is not free yet.
+    AwaitingMemory { before: TopicGeneration, partition: Partition },
+    /// The body streams into S3.
+    Uploading { before: TopicGeneration, partition: Partition, upload: Upload },
+    /// The blob is stored; the topic's identity is being read again.
+    CheckingGeneration { before: TopicGeneration, partition: Partition, stored: Stored },
+    /// The record is being published.
+    Publishing { stored: Stored, envelope: Bytes, publish: Publish },
+    /// The upload was given up, the client has its answer; what is in flight ends.
+    Stopping { upload: Upload },
+    /// The blob is being removed; this is the answer then.
+    Removing { error: Option<ApiError> },
+    /// Nothing is left to do.
+    Over,
+}
+
+impl Produce {
+    /// Begins.
+    pub(crate) fn start(call: &mut Call<'_, '_>, requester: Requester, request: ProduceRequest) -> Self {
+        let (namespace, unix_ms) = (&call.shared.config.namespace, call.ctx.now.unix_ms);
+        let key = object_key::draw(namespace, &request.topic, unix_ms, call.ctx.random);
+        let started = call.ctx.now.monotonic;
+        let produce = Self { requester, request, started, key, link: None, state: State::ReadingGeneration };
+        produce.ask_generation(call);
+        produce
+    }
+
+    pub(crate) fn requester(&mut self) -> &mut Requester {
+        &mut self.requester
+    }
+
+    /// Whether nothing is left to do, but for the answer to leave.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    // --- facts ---
+
+    /// A question was answered.
+    pub(crate) fn on_answer(&mut self, call: &mut Call<'_, '_>, question: &Question, answer: Answer) {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::ReadingGeneration => match answer {
+                Answer::Generation(before) => self.gate(call, before, false),
+                Answer::Unreadable(reason) => self.refuse_unreadable(call, &reason),
+                Answer::Learned | Answer::CommittedPartitions(_) => self.state = State::ReadingGeneration,
+            },
+            State::Refreshing { before } => self.gate(call, before, true),
+            State::Reaching { before, partition, mut reach } => {
+                let reached = reach.on_answer(call, &partition, &mut self.link, question);
+                self.state = State::Reaching { before, partition, reach };
+                self.on_reached(call, reached);
+            }
+            State::CheckingGeneration { before, partition, stored } => match answer {
+                Answer::Generation(after) if TopicGeneration::still(&before, &after) => {
+                    self.publish(call, partition, stored);
+                }
+                Answer::Generation(_) => self.end(call, Ending::TopicChanged),
+                Answer::Unreadable(_) => self.end(call, Ending::Unreadable),
+                Answer::Learned | Answer::CommittedPartitions(_) => {
+                    self.state = State::CheckingGeneration { before, partition, stored };
+                }
+            },
+            State::Publishing { stored, envelope, mut publish } => {
+                let published = publish.on_answer(call, &mut self.link, question);
+                self.state = State::Publishing { stored, envelope, publish };
+                self.on_published(call, published);
+            }
+            other @ (State::AwaitingMemory { .. }
+            | State::Uploading { .. }
+            | State::Stopping { .. }
+            | State::Removing { .. }
+            | State::Over) => self.state = other,
+        }
+    }
+
+    /// A fact about a broker connection of this exchange, which may be one that is not needed any more.
+    pub(crate) fn on_broker(&mut self, call: &mut Call<'_, '_>, input: input::Broker) {
+        for fact in Link::on_broker(&mut self.link, call, input) {
+            self.on_link(call, fact);
+        }
+    }
+
+    /// The connection's timer is due.
+    pub(crate) fn on_broker_timer(&mut self, call: &mut Call<'_, '_>) {
+        let facts = self.link.as_mut().map(|link| link.on_timer(call)).unwrap_or_default();
+        for fact in facts {
+            self.on_link(call, fact);
+        }
+    }
+
+    pub(crate) const fn link(&self) -> Option<&Link> {
+        self.link.as_ref()
+    }
+
+    fn on_link(&mut self, call: &mut Call<'_, '_>, fact: Fact) {
+        match &mut self.state {
+            State::Reaching { reach, .. } => {
+                let reached = match fact {
+                    Fact::Ready => Reached::Ready,
+                    Fact::Down => reach.on_down(call, &mut self.link),
+                    Fact::Answered(_) | Fact::Unanswered(_) => Reached::Pending,
+                };
+                self.on_reached(call, reached);
+            }
+            State::Publishing { publish, .. } => {
+                let published = publish.on_link(call, &mut self.link, fact);
+                self.on_published(call, published);
+            }
+            // A link that ends during the upload is dialled again when the record is due.
+            State::ReadingGeneration
+            | State::Refreshing { .. }
+            | State::AwaitingMemory { .. }
+            | State::Uploading { .. }
+            | State::CheckingGeneration { .. }
+            | State::Stopping { .. }
+            | State::Removing { .. }
+            | State::Over => {}
+        }
+    }
+
+    /// The memory that was waited for is reserved.
+    pub(crate) fn on_memory(&mut self, call: &mut Call<'_, '_>) {
+        call.ctx.timers.clear(Timer::ExchangeProgress(self.requester.exchange()));
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::AwaitingMemory { before, partition } => self.upload(call, before, partition),
+            other => {
+                self.state = other;
+                call.shared.memory.release(self.share_bytes(call));
+            }
+        }
+    }
+
+    /// A piece of the body.
+    pub(crate) fn on_body(&mut self, call: &mut Call<'_, '_>, result: ReadResult) {
+        if let State::Uploading { upload, .. } = &mut self.state {
+            let progress = upload.on_body(call, result);
+            self.on_progress(call, progress);
+        }
+    }
+
+    /// An S3 request of the upload has ended.
+    pub(crate) fn on_upload_step(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        step: UploadStep,
+        outcome: Outcome<Response, Refusal>,
+    ) {
+        match &mut self.state {
+            State::Uploading { upload, .. } => {
+                let progress = upload.on_s3(call, step, outcome);
+                self.on_progress(call, progress);
+            }
+            State::Stopping { upload } => {
+                upload.on_s3(call, step, outcome);
+                self.when_settled(call);
+            }
+            State::ReadingGeneration
+            | State::Refreshing { .. }
+            | State::Reaching { .. }
+            | State::AwaitingMemory { .. }
+            | State::CheckingGeneration { .. }
+            | State::Publishing { .. }
+            | State::Removing { .. }
+            | State::Over => {}
+        }
+    }
+
+    /// The removal of the blob has had its first try.
+    pub(crate) fn on_removed(&mut self, call: &mut Call<'_, '_>) {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Removing { error: Some(error) } => self.requester.refuse(call, &error, &self.request.topic),
+            State::Removing { error: None } => {}
+            other => self.state = other,
+        }
+    }
+
+    /// A wait is over.
+    pub(crate) fn on_retry(&mut self, call: &mut Call<'_, '_>) {
+        match &mut self.state {
+            State::Reaching { partition, reach, .. } => {
+                let reached = reach.on_retry(call, partition, &mut self.link);
+                self.on_reached(call, reached);
+            }
+            State::Uploading { upload, .. } => upload.on_retry(call),
+            State::Publishing { publish, .. } => {
+                let published = publish.on_retry(call, &mut self.link);
+                self.on_published(call, published);
+            }
+            State::ReadingGeneration
+            | State::Refreshing { .. }
+            | State::AwaitingMemory { .. }
+            | State::CheckingGeneration { .. }
+            | State::Stopping { .. }
+            | State::Removing { .. }
+            | State::Over => {}
+        }
+    }
+
+    /// No progress for too long: of the wait for memory, of the body, or of the answer.
+    pub(crate) fn on_no_progress(&mut self, call: &mut Call<'_, '_>) {
+        if self.requester.abort_answer(call) {
+            return;
+        }
+        match &mut self.state {
+            State::AwaitingMemory { .. } => {
+                call.shared.memory.forget(&self.requester.exchange());
+                self.refuse(call, &ApiError::busy("no memory for this upload is free: try again later"));
+            }
+            State::Uploading { upload, .. } => {
+                upload.stop(call);
+                self.on_progress(call, Progress::Failed(Failure::ReadTimeout));
+            }
+            State::ReadingGeneration
+            | State::Refreshing { .. }
+            | State::Reaching { .. }
+            | State::CheckingGeneration { .. }
+            | State::Publishing { .. }
+            | State::Stopping { .. }
+            | State::Removing { .. }
+            | State::Over => {}
+        }
+    }
+
+    /// The client has gone.
+    pub(crate) fn on_client_gone(&mut self, call: &mut Call<'_, '_>) {
+        self.requester.on_gone();
+        let exchange = self.requester.exchange();
+        match &mut self.state {
+            State::ReadingGeneration | State::Refreshing { .. } | State::Reaching { .. } => {
+                self.finish(call);
+            }
+            State::AwaitingMemory { .. } => {
+                call.shared.memory.forget(&exchange);
+                self.finish(call);
+            }
+            State::Uploading { upload, .. } => {
+                upload.stop(call);
+                self.on_progress(call, Progress::Failed(Failure::ClientGone));
+            }
+            State::CheckingGeneration { .. } => self.end(call, Ending::ClientGone),
+            State::Publishing { publish, .. } if !publish.is_sent() => self.end(call, Ending::ClientGone),
+            State::Publishing { .. } | State::Stopping { .. } | State::Removing { .. } | State::Over => {}
+        }
+    }
+
+    // --- steps ---
+
+    fn ask_generation(&self, call: &mut Call<'_, '_>) {
+        let question = Question::Generation { topic: self.request.topic.clone() };
+        call.out.push(Decision::Ask { question, exchange: self.requester.exchange() });
+    }
+
+    /// The TTL check before anything is uploaded, then the choice of the partition.
+    fn gate(&mut self, call: &mut Call<'_, '_>, before: TopicGeneration, asked: bool) {
+        let now = call.ctx.now.monotonic;
+        match broker_choice::may_serve(call.cluster, &call.shared.config, now, asked) {
+            Ok(true) => match self.choose_partition(call) {
+                Ok(index) => {
+                    let partition = Partition { topic: self.request.topic.clone(), index };
+                    let attempts = call.shared.config.connect_attempts;
+                    let mut reach = Reach::new(call, self.requester.exchange(), Vec::new(), attempts);
+                    let reached = reach.start(call, &partition, &mut self.link);
+                    self.state = State::Reaching { before, partition, reach };
+                    self.on_reached(call, reached);
+                }
+                Err(error) => self.refuse(call, &error),
+            },
+            Ok(false) => {
+                self.state = State::Refreshing { before };
+                let exchange = self.requester.exchange();
+                call.out.push(Decision::Ask { question: Question::Freshness, exchange });
+            }
+            Err(reason) => self.refuse(call, &not_serving(reason)),
+        }
+    }
+
+    fn choose_partition(&self, call: &Call<'_, '_>) -> Result<i32, ApiError> {
+        let topic = call.cluster.snapshot().and_then(|snapshot| snapshot.topic(&self.request.topic));
+        let count = topic.map_or(0, |topic| u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX));
+        match (self.request.partition, &self.request.key) {
+            (Some(index), _) if count > 0 && index.unsigned_abs() >= count => {
+                let message = format!("the topic has {count} partitions, so the last one is {}", count - 1);
+                Err(ApiError::new(Code::InvalidPartition, message))
+            }
+            (Some(index), _) => Ok(index),
+            (None, Some(key)) => Ok(partition_of(key, count)),
+            (None, None) => Ok(0),
+        }
+    }
+
+    fn on_reached(&mut self, call: &mut Call<'_, '_>, reached: Reached) {
+        match reached {
+            Reached::Pending => {}
+            Reached::Ready => match std::mem::replace(&mut self.state, State::Over) {
+                State::Reaching { before, partition, .. } => self.reserve(call, before, partition),
+                other => self.state = other,
+            },
+            Reached::Failed(NotReached::NotServing(reason)) => self.refuse(call, &not_serving(reason)),
+            Reached::Failed(NotReached::Unreachable | NotReached::NobodyLeft) => {
+                let error = ApiError::new(Code::BackendUnavailable, "no broker can be reached; nothing was uploaded");
+                self.refuse(call, &error);
+            }
+        }
+    }
+
+    fn share_bytes(&self, call: &Call<'_, '_>) -> u64 {
+        upload::share_bytes(call.shared.config.chunk_bytes, self.request.announced_size())
+    }
+
+    fn reserve(&mut self, call: &mut Call<'_, '_>, before: TopicGeneration, partition: Partition) {
+        let exchange = self.requester.exchange();
+        let bytes = self.share_bytes(call);
+        match call.shared.memory.reserve(exchange, bytes) {
+            Reserved::Granted => self.upload(call, before, partition),
+            Reserved::Queued => {
+                self.state = State::AwaitingMemory { before, partition };
+                call.ctx.timers.set(Timer::ExchangeProgress(exchange), call.ctx.now.monotonic + MEMORY_WAIT);
+            }
+            Reserved::Never => {
+                let message = "10,000 parts of this body do not fit into the memory for uploads";
+                self.refuse(call, &ApiError::new(Code::PayloadTooLarge, message));
+            }
+        }
+    }
+
+    fn upload(&mut self, call: &mut Call<'_, '_>, before: TopicGeneration, partition: Partition) {
+        let content_type = &self.request.content_type;
+        let blob = Blob {
+            key: self.key.clone(),
+            content_type: Some(content_type.clone()).filter(|text| is_header_text(text)),
+            algorithm: self.request.algorithm,
+            checksum: self.request.checksum.clone(),
+            content_length: self.request.content_length,
+            promised_size: self.request.promised_size,
+        };
+        let mut upload = Upload::new(self.requester.exchange(), blob, call.shared.config.chunk_bytes);
+        upload.start(call);
+        self.state = State::Uploading { before, partition, upload };
+    }
+
+    fn on_progress(&mut self, call: &mut Call<'_, '_>, progress: Progress) {
+        match progress {
+            Progress::Pending => {}
+            Progress::Stored(stored) => match std::mem::replace(&mut self.state, State::Over) {
+                State::Uploading { before, partition, .. } => {
+                    self.state = State::CheckingGeneration { before, partition, stored };
+                    self.ask_generation(call);
+                }
+                other => self.state = other,
+            },
+            Progress::Failed(failure) => match std::mem::replace(&mut self.state, State::Over) {
+                State::Uploading { upload, .. } => {
+                    self.close_link(call);
+                    call.shared.stats.topic(&self.request.topic).errors += 1;
+                    match failure_error(&failure) {
+                        Some(error) => self.requester.refuse(call, &error, &self.request.topic),
+                        None => tracing::info!(
+                            request_id = %Printable(self.requester.request_id()),
+                            topic = self.request.topic,
+                            ?failure,
+                            "the client went during an upload"
+                        ),
+                    }
+                    if let Failure::Broken(_) = failure {
+                        self.requester.abort(call);
+                    }
+                    self.state = State::Stopping { upload };
+                    self.when_settled(call);
+                }
+                other => self.state = other,
+            },
+        }
+    }
+
+    /// Removes what an upload that was given up has left behind, once nothing of it is in flight.
+    fn when_settled(&mut self, call: &mut Call<'_, '_>) {
+        if let State::Stopping { upload } = &self.state
+            && let Some(leftovers) = upload.settled()
+        {
+            let leftovers = leftovers.clone();
+            call.clean_up(self.unwanted(leftovers, false));
+            self.state = State::Over;
+        }
+    }
+
+    fn publish(&mut self, call: &mut Call<'_, '_>, partition: Partition, stored: Stored) {
+        let envelope = Envelope {
+            bucket: &call.shared.config.bucket,
+            key: &self.key,
+            size: stored.size,
+            checksums: &stored.checksums,
+            content_type: &self.request.content_type,
+            original_headers: BTreeMap::new(),
+            created_unix_ms: call.ctx.now.unix_ms,
+            proxy_id: &call.shared.config.proxy_id,
+        }
+        .encode();
+        let record = (self.request.key.clone(), envelope.clone());
+        let exchange = self.requester.exchange();
+        let (publish, published) = Publish::start(call, exchange, partition, record, &mut self.link);
+        self.state = State::Publishing { stored, envelope, publish };
+        self.on_published(call, published);
+    }
+
+    fn on_published(&mut self, call: &mut Call<'_, '_>, published: Published) {
+        match published {
+            Published::Pending => {}
+            Published::Ended(ending, offset) => {
+                if let (State::Publishing { stored, envelope, .. }, Ending::Acknowledged) = (&self.state, ending) {
+                    let (size, envelope) = (stored.size, envelope.clone());
+                    self.succeed(call, size, &envelope, offset);
+                } else {
+                    self.end(call, ending);
+                }
+            }
+        }
+    }
+
+    fn succeed(&mut self, call: &mut Call<'_, '_>, size: u64, envelope: &[u8], offset: Option<i64>) {
+        let duration = call.ctx.now.monotonic.since(self.started);
+        call.shared.stats.topic(&self.request.topic).ok += 1;
+        call.shared.stats.uploaded_bytes += size;
+        call.shared.stats.upload_duration.observe(duration);
+        tracing::info!(
+            request_id = %Printable(self.requester.request_id()),
+            topic = self.request.topic,
+            object = self.key,
+            size,
+            offset,
+            "LFS blob produced"
+        );
+        let answer = ApiAnswer::json(envelope, self.requester.request_id());
+        self.requester.answer(call, answer);
+        self.finish(call);
+    }
+
+    /// The blob is stored and the publication is over without success.
+    fn end(&mut self, call: &mut Call<'_, '_>, ending: Ending) {
+        let exchange = self.requester.exchange();
+        call.shared.stats.topic(&self.request.topic).errors += 1;
+        self.finish(call);
+        match ending.blob() {
+            Fate::Keep => {}
+            Fate::KeepAsOrphan => {
+                call.orphan(&self.request.topic, &self.key, "kafka_produce_failed");
+            }
+            Fate::Delete => {
+                let leftovers = Leftovers { upload_id: None, object: true };
+                let tell = self.requester.is_waiting();
+                call.clean_up(self.unwanted(leftovers, tell));
+                if tell {
+                    // The client sees its answer when the bucket is as it was, or when a first try has failed.
+                    self.state = State::Removing { error: ending.error() };
+                    return;
+                }
+            }
+        }
+        if let Some(error) = ending.error() {
+            self.requester.refuse(call, &error, &self.request.topic);
+        }
+        debug_assert!(!call.ctx.timers.is_set(Timer::ExchangeRetry(exchange)));
+    }
+
+    fn unwanted(&self, leftovers: Leftovers, tell: bool) -> Unwanted {
+        Unwanted {
+            topic: self.request.topic.clone(),
+            key: self.key.clone(),
+            leftovers,
+            tell: tell.then_some(self.requester.exchange()),
+        }
+    }
+
+    fn refuse_unreadable(&mut self, call: &mut Call<'_, '_>, reason: &str) {
+        tracing::warn!(reason, "the identity of a topic could not be read");
+        let error = ApiError::new(Code::MetadataUnavailable, "the cluster's metadata cannot be read");
+        self.refuse(call, &error);
+    }
+
+    /// Refuses before anything was uploaded.
+    fn refuse(&mut self, call: &mut Call<'_, '_>, error: &ApiError) {
+        call.shared.stats.topic(&self.request.topic).errors += 1;
+        self.finish(call);
+        self.requester.refuse(call, error, &self.request.topic);
+    }
+
+    fn close_link(&mut self, call: &mut Call<'_, '_>) {
+        if let Some(link) = self.link.take() {
+            link.close(call);
+        }
+    }
+
+    /// Takes no more answers and lets everything go.
+    fn finish(&mut self, call: &mut Call<'_, '_>) {
+        let exchange = self.requester.exchange();
+        self.close_link(call);
+        call.ctx.timers.clear(Timer::ExchangeRetry(exchange));
+        if self.requester.is_waiting() || matches!(self.state, State::AwaitingMemory { .. }) {
+            call.ctx.timers.clear(Timer::ExchangeProgress(exchange));
+        }
+        call.out.push(Decision::ForgetWaiter { exchange });
+        self.state = State::Over;
+    }
+}
+
+fn not_serving(reason: NotServing) -> ApiError {
+    match reason {
+        NotServing::NoBrokers => {
+            ApiError::new(Code::BackendUnavailable, "the cluster lists no broker; nothing was uploaded")
+        }
+        NotServing::Unreadable => ApiError::new(Code::MetadataUnavailable, "the cluster's metadata cannot be read"),
+    }
+}
+
+/// What the client is told; `None` when there is nobody to tell.
+fn failure_error(failure: &Failure) -> Option<ApiError> {
+    let error = match failure {
+        Failure::TooLarge(max) => produce_request::too_large(*max),
+        Failure::TooManyParts => ApiError::new(
+            Code::PayloadTooLarge,
+            "the body needs more than 10,000 parts: send Content-Length, or let the operator raise the chunk size",
+        ),
+        Failure::Empty => ApiError::new(Code::EmptyUpload, "the body is empty"),
+        Failure::SizeMismatch(promised) => produce_request::size_mismatch(*promised),
+        Failure::ChecksumMismatch => {
+            ApiError::new(Code::ChecksumMismatch, "the body has not the checksum that X-LFS-Checksum names")
+        }
+        Failure::ReadTimeout => ApiError::new(Code::RequestTimeout, "no byte of the body came for too long"),
+        Failure::S3 => ApiError::new(Code::S3UploadFailed, "the blob could not be stored in S3"),
+        Failure::Broken(_) | Failure::ClientGone => return None,
+    };
+    Some(error)
+}
+
+/// Whether text may stand in a header of an S3 request.
+fn is_header_text(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}

@@ -1,0 +1,214 @@
+//! Publishing: the record that refers to a stored blob goes to the owner of the partition, at most three brokers.
+//!
+//! Only a refusal that proves that nothing was written leads to another broker. From the first byte that was handed to a
+//! socket until its answer, the fate of the record is not known, and nothing but that answer can end the
+//! publication well. How it ended is an [`Ending`]; what follows from it is decided there.
+
+use bytes::{Bytes, BytesMut};
+
+use std::time::Duration;
+
+use crate::broker::Fate;
+use crate::cluster::{Address, Question};
+use crate::input::ExchangeId;
+use crate::timers::Timer;
+
+use super::Decision;
+use super::broker_choice;
+use super::call::Call;
+use super::link::{Fact, Link};
+use super::reach::{NotReached, Partition, Reach, Reached};
+use super::record;
+use super::verdict::{Answered, Ending};
+
+/// Brokers that are asked at most.
+const BROKERS: usize = 3;
+/// Connections that may be lost before a byte was handed over.
+const UNSENT: u32 = 3;
+/// The broker itself gives up after 15 s.
+const ANSWER: Duration = Duration::from_secs(20);
+/// There is one request per connection at a time.
+const CORRELATION_ID: i32 = 1;
+
+/// One publication.
+#[derive(Debug)]
+pub(crate) struct Publish {
+    exchange: ExchangeId,
+    partition: Partition,
+    frame: Bytes,
+    /// Brokers that have proved that they wrote nothing.
+    refused: Vec<Address>,
+    unsent: u32,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Looking for a broker. Nothing is on its way.
+    Reaching(Reach),
+    /// The request was written to the link.
+    Sent,
+    /// Refused; the wait before the next broker.
+    Waiting,
+    /// The current owner is being read.
+    AskingOwner,
+}
+
+/// What a call led to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Published {
+    Pending,
+    /// It is over. The offset of the record is known only when it was acknowledged.
+    Ended(Ending, Option<i64>),
+}
+
+impl Publish {
+    /// Begins, with the link from the check before the upload.
+    pub(crate) fn start(
+        call: &mut Call<'_, '_>,
+        exchange: ExchangeId,
+        partition: Partition,
+        (key, envelope): (Option<Bytes>, Bytes),
+        link: &mut Option<Link>,
+    ) -> (Self, Published) {
+        let frame =
+            record::request(&partition.topic, partition.index, key, envelope, call.ctx.now.unix_ms, CORRELATION_ID);
+        let reach = Reach::new(call, exchange, Vec::new(), call.shared.config.connect_attempts);
+        let phase = Phase::Reaching(reach);
+        let mut publish = Self { exchange, partition, frame, refused: Vec::new(), unsent: 0, phase };
+        let published = publish.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link));
+        (publish, published)
+    }
+
+    /// A question was answered.
+    pub(crate) fn on_answer(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        link: &mut Option<Link>,
+        question: &Question,
+    ) -> Published {
+        match self.phase {
+            // Unreadable or not: the cluster knows by now, and says so when a broker is chosen.
+            Phase::AskingOwner => self.next_broker(call, link),
+            Phase::Reaching(_) => {
+                self.reach(call, link, |reach, call, partition, link| reach.on_answer(call, partition, link, question))
+            }
+            Phase::Sent | Phase::Waiting => Published::Pending,
+        }
+    }
+
+    /// Something became of the link.
+    pub(crate) fn on_link(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, fact: Fact) -> Published {
+        match (&mut self.phase, fact) {
+            (Phase::Reaching(_), Fact::Ready) => self.send(call, link),
+            (Phase::Reaching(_), Fact::Down) => {
+                self.reach(call, link, |reach, call, _, link| reach.on_down(call, link))
+            }
+            (Phase::Sent, Fact::Answered(payload)) => self.on_answered(call, link, payload),
+            (Phase::Sent, Fact::Unanswered(Fate::Unknown)) => Published::Ended(Ending::Ambiguous, None),
+            (Phase::Sent, Fact::Unanswered(Fate::NotApplied)) => self.again_unsent(call, link),
+            (Phase::Reaching(_), Fact::Answered(_) | Fact::Unanswered(_))
+            | (Phase::Sent, Fact::Ready | Fact::Down)
+            | (Phase::Waiting | Phase::AskingOwner, _) => Published::Pending,
+        }
+    }
+
+    /// A wait is over.
+    pub(crate) fn on_retry(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Published {
+        match self.phase {
+            Phase::Reaching(_) => {
+                self.reach(call, link, |reach, call, partition, link| reach.on_retry(call, partition, link))
+            }
+            Phase::Waiting if broker_choice::is_static(call.cluster, &call.shared.config) => {
+                self.next_broker(call, link)
+            }
+            Phase::Waiting => {
+                self.phase = Phase::AskingOwner;
+                let question =
+                    Question::PartitionOwner { topic: self.partition.topic.clone(), partition: self.partition.index };
+                call.out.push(Decision::Ask { question, exchange: self.exchange });
+                Published::Pending
+            }
+            Phase::Sent | Phase::AskingOwner => Published::Pending,
+        }
+    }
+
+    /// Whether the record is on its way: then its answer is awaited, whoever has gone.
+    pub(crate) const fn is_sent(&self) -> bool {
+        match self.phase {
+            Phase::Sent => true,
+            Phase::Reaching(_) | Phase::Waiting | Phase::AskingOwner => false,
+        }
+    }
+
+    fn reach(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        link: &mut Option<Link>,
+        go_on: impl FnOnce(&mut Reach, &mut Call<'_, '_>, &Partition, &mut Option<Link>) -> Reached,
+    ) -> Published {
+        let Phase::Reaching(reach) = &mut self.phase else { return Published::Pending };
+        match go_on(reach, call, &self.partition, link) {
+            Reached::Pending => Published::Pending,
+            Reached::Ready => self.send(call, link),
+            Reached::Failed(NotReached::NotServing(_)) => Published::Ended(Ending::Stale, None),
+            Reached::Failed(NotReached::Unreachable) => Published::Ended(Ending::NotConnected, None),
+            Reached::Failed(NotReached::NobodyLeft) => Published::Ended(Ending::Refused, None),
+        }
+    }
+
+    fn send(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Published {
+        let Some(open) = link.as_mut().filter(|open| open.is_ready()) else { return Published::Pending };
+        let deadline = call.ctx.now.monotonic + ANSWER;
+        open.send(call, self.frame.clone(), CORRELATION_ID, deadline);
+        self.phase = Phase::Sent;
+        Published::Pending
+    }
+
+    fn on_answered(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, payload: BytesMut) -> Published {
+        let Some(answer) = record::answer(payload, &self.partition.topic, self.partition.index) else {
+            return Published::Ended(Ending::Ambiguous, None);
+        };
+        match Answered::of(answer.error_code.0) {
+            Answered::Acknowledged => Published::Ended(Ending::Acknowledged, Some(answer.base_offset)),
+            Answered::Failed(code) => Published::Ended(Ending::Failed(code), None),
+            Answered::NotLeader => self.on_refused(call, link),
+        }
+    }
+
+    fn on_refused(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Published {
+        if let Some(open) = link.take() {
+            self.refused.push(open.address().clone());
+            open.close(call);
+        }
+        let Partition { topic, index } = self.partition.clone();
+        call.out.push(Decision::ForgetPartitionOwner { topic, partition: index });
+        if self.refused.len() >= BROKERS {
+            return Published::Ended(Ending::Refused, None);
+        }
+        if !broker_choice::listed(call.cluster, &call.shared.config).iter().any(|one| !self.refused.contains(one)) {
+            return Published::Ended(Ending::Refused, None);
+        }
+        self.phase = Phase::Waiting;
+        let at = call.ctx.now.monotonic + call.shared.config.connect_backoff;
+        call.ctx.timers.set(Timer::ExchangeRetry(self.exchange), at);
+        Published::Pending
+    }
+
+    /// The current owner unless it has refused, else one that was not asked; one attempt.
+    fn next_broker(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Published {
+        self.phase = Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), 1));
+        self.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link))
+    }
+
+    /// The connection was lost before it took a byte of the request.
+    fn again_unsent(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Published {
+        self.unsent += 1;
+        if self.unsent >= UNSENT {
+            return Published::Ended(Ending::NotConnected, None);
+        }
+        let attempts = if self.refused.is_empty() { call.shared.config.connect_attempts } else { 1 };
+        self.phase = Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), attempts));
+        self.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link))
+    }
+}

@@ -1,0 +1,182 @@
+//! Reaching a broker for a partition: choose, dial, and try again after a wait.
+//!
+//! Each attempt looks at the cluster anew and tries every candidate once, so that a broker which appears during
+//! the waits is found, and nothing is dialled on knowledge that has gone stale meanwhile.
+
+use std::collections::VecDeque;
+
+use crate::cluster::{Address, NotServing, Question};
+use crate::input::ExchangeId;
+use crate::time::Monotonic;
+use crate::timers::Timer;
+
+use super::Decision;
+use super::broker_choice::{self, Asked, Choice};
+use super::call::Call;
+use super::link::Link;
+
+/// For which partition.
+#[derive(Clone, Debug)]
+pub(crate) struct Partition {
+    pub(crate) topic: String,
+    pub(crate) index: i32,
+}
+
+/// What a call led to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    Pending,
+    /// The link is ready.
+    Ready,
+    Failed(NotReached),
+}
+
+/// Why no broker was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotReached {
+    /// The cluster may not be used.
+    NotServing(NotServing),
+    /// No candidate could be connected.
+    Unreachable,
+    /// Every candidate has refused already.
+    NobodyLeft,
+}
+
+/// One search for a broker.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    exchange: ExchangeId,
+    refused: Vec<Address>,
+    attempts_left: u32,
+    give_up: Monotonic,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// An attempt begins; these questions were asked for it.
+    Choosing(Asked),
+    /// A link is being opened; these come after it.
+    Dialing(VecDeque<Address>),
+    /// All candidates failed; the next attempt comes later.
+    Waiting,
+}
+
+impl Reach {
+    /// A search that leaves out brokers which have `refused`.
+    pub(crate) fn new(call: &Call<'_, '_>, exchange: ExchangeId, refused: Vec<Address>, attempts: u32) -> Self {
+        let give_up = call.ctx.now.monotonic + call.ctx.config.cluster.connect_total;
+        Self { exchange, refused, attempts_left: attempts.max(1), give_up, phase: Phase::Choosing(Asked::default()) }
+    }
+
+    /// Begins, with the link that is there from before, if any.
+    pub(crate) fn start(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        partition: &Partition,
+        link: &mut Option<Link>,
+    ) -> Reached {
+        self.choose(call, partition, link, Asked::default())
+    }
+
+    /// A question was answered. What was learned is in the cluster, also when it is only that nothing can be read.
+    pub(crate) fn on_answer(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        partition: &Partition,
+        link: &mut Option<Link>,
+        question: &Question,
+    ) -> Reached {
+        let Phase::Choosing(mut asked) = self.phase else { return Reached::Pending };
+        match question {
+            Question::Freshness => asked.freshness = true,
+            Question::Snapshot => asked.snapshot = true,
+            Question::PartitionOwner { .. }
+            | Question::Coordinator { .. }
+            | Question::Generation { .. }
+            | Question::CommittedPartitions { .. } => {}
+        }
+        self.choose(call, partition, link, asked)
+    }
+
+    /// The link has ended before it was ready.
+    pub(crate) fn on_down(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Reached {
+        match std::mem::replace(&mut self.phase, Phase::Waiting) {
+            Phase::Dialing(left) => self.dial(call, link, left),
+            other => {
+                self.phase = other;
+                Reached::Pending
+            }
+        }
+    }
+
+    /// The wait before the next attempt is over.
+    pub(crate) fn on_retry(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        partition: &Partition,
+        link: &mut Option<Link>,
+    ) -> Reached {
+        match self.phase {
+            Phase::Waiting => self.choose(call, partition, link, Asked::default()),
+            Phase::Choosing(_) | Phase::Dialing(_) => Reached::Pending,
+        }
+    }
+
+    fn choose(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        partition: &Partition,
+        link: &mut Option<Link>,
+        asked: Asked,
+    ) -> Reached {
+        let shared = &mut *call.shared;
+        let now = call.ctx.now.monotonic;
+        let target = (partition.topic.as_str(), partition.index);
+        let (candidates, any_will_do) =
+            match broker_choice::choose(call.cluster, &shared.config, now, target, asked, shared.turn) {
+                Choice::Owned(brokers) => (brokers, false),
+                Choice::Open(brokers) => (brokers, true),
+                Choice::Ask(question) => {
+                    self.phase = Phase::Choosing(asked);
+                    call.out.push(Decision::Ask { question, exchange: self.exchange });
+                    return Reached::Pending;
+                }
+                Choice::Refused(reason) => return Reached::Failed(NotReached::NotServing(reason)),
+            };
+        shared.turn = shared.turn.wrapping_add(1);
+        if candidates.is_empty() {
+            return Reached::Failed(NotReached::NotServing(NotServing::NoBrokers));
+        }
+        let mut left = VecDeque::from(candidates);
+        left.retain(|candidate| !self.refused.contains(candidate));
+        let Some(best) = left.front() else { return Reached::Failed(NotReached::NobodyLeft) };
+        if let Some(open) = link {
+            let fits = if any_will_do { left.contains(open.address()) } else { open.address() == best };
+            if open.is_ready() && fits {
+                return Reached::Ready;
+            }
+        }
+        self.dial(call, link, left)
+    }
+
+    fn dial(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, mut left: VecDeque<Address>) -> Reached {
+        if let Some(old) = link.take() {
+            old.close(call);
+        }
+        let now = call.ctx.now.monotonic;
+        if let Some(next) = left.pop_front().filter(|_| now < self.give_up) {
+            *link = Some(Link::dial(call, self.exchange, next));
+            self.phase = Phase::Dialing(left);
+            return Reached::Pending;
+        }
+        self.attempts_left -= 1;
+        let next_attempt = now + call.shared.config.connect_backoff;
+        if self.attempts_left == 0 || next_attempt >= self.give_up {
+            return Reached::Failed(NotReached::Unreachable);
+        }
+        self.phase = Phase::Waiting;
+        call.ctx.timers.set(Timer::ExchangeRetry(self.exchange), next_attempt);
+        Reached::Pending
+    }
+}
