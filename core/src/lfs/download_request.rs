@@ -138,11 +138,8 @@ mod tests {
         let body = format!(
             r#"{{"bucket":" b ","key":"ns/t/lfs/x","integrity":{{"sha256":"{SHA}","size":5}},"more":[1]}} trailing"#
         );
-        let expected = DownloadRequest {
-            key: "ns/t/lfs/x".into(),
-            sha256: SHA.to_lowercase(),
-            mode: Mode::Stream { size: 5 },
-        };
+        let expected =
+            DownloadRequest { key: "ns/t/lfs/x".into(), sha256: SHA.to_lowercase(), mode: Mode::Stream { size: 5 } };
         assert_eq!(parse(&body), Ok(expected));
         assert_eq!(parse(&body.replace("\"size\":5", "\"size\":0")).unwrap().mode, Mode::Stream { size: 0 });
     }

@@ -56,12 +56,7 @@ impl Lfs {
             turn: 0,
             config: config.clone(),
         };
-        Self {
-            exchanges: BTreeMap::new(),
-            shared,
-            health: S3Health::new(config.s3_health_interval),
-            draining: false,
-        }
+        Self { exchanges: BTreeMap::new(), shared, health: S3Health::new(config.s3_health_interval), draining: false }
     }
 
     /// Looks at the bucket for the first time.
@@ -304,13 +299,7 @@ impl Lfs {
     }
 
     /// A timer of this path is due.
-    pub(crate) fn on_timer(
-        &mut self,
-        ctx: &mut Context<'_>,
-        cluster: &Cluster,
-        timer: Timer,
-        out: &mut Vec<Decision>,
-    ) {
+    pub(crate) fn on_timer(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, timer: Timer, out: &mut Vec<Decision>) {
         match timer {
             Timer::S3Health => self.health.on_timer(out),
             Timer::Cleanup(id) => self.shared.cleanups.on_timer(id, out),
@@ -347,6 +336,8 @@ impl Lfs {
             | Timer::ClusterReload(_)
             | Timer::Operation(_)
             | Timer::ClientIdle(_)
+            | Timer::ClientDial(_)
+            | Timer::ClientFrame(_)
             | Timer::Request(_)
             | Timer::Readiness(_)
             | Timer::Shutdown => {}

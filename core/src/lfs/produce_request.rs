@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let request = parse(&[("x-kafka-topic", "t"), ("transfer-encoding", "chunked"), ("content-length", "9")]).unwrap();
+        let request =
+            parse(&[("x-kafka-topic", "t"), ("transfer-encoding", "chunked"), ("content-length", "9")]).unwrap();
         assert_eq!((request.key, request.partition, request.checksum), (None, None, None));
         assert_eq!(request.algorithm, Algorithm::Sha256);
         assert_eq!(request.content_length, None, "a chunked body has no length");

@@ -70,12 +70,7 @@ impl Reach {
     }
 
     /// Begins, with the link that is there from before, if any.
-    pub(crate) fn start(
-        &mut self,
-        call: &mut Call<'_, '_>,
-        partition: &Partition,
-        link: &mut Option<Link>,
-    ) -> Reached {
+    pub(crate) fn start(&mut self, call: &mut Call<'_, '_>, partition: &Partition, link: &mut Option<Link>) -> Reached {
         self.choose(call, partition, link, Asked::default())
     }
 

@@ -28,12 +28,8 @@ pub(crate) fn request(
     let record = Record { key, value: Some(value), ..Record::default() };
     let data = PartitionProduceData { index: partition, records: Some(build_batch(unix_ms, [record])) };
     let topic = TopicProduceData { name: Str::from(topic), partition_data: vec![data] };
-    let request = ProduceRequest {
-        transactional_id: None,
-        acks: ACKS,
-        timeout_ms: TIMEOUT_MS,
-        topic_data: vec![topic],
-    };
+    let request =
+        ProduceRequest { transactional_id: None, acks: ACKS, timeout_ms: TIMEOUT_MS, topic_data: vec![topic] };
     request_frame(correlation_id, None, VERSION, &request)
 }
 

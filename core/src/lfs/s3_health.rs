@@ -119,8 +119,7 @@ mod tests {
         let (config, mut timers, mut random, mut ids) =
             (Config::default(), Timers::default(), Random::new([0; 32]), Ids::default());
         let now = Now { monotonic: Monotonic::ZERO, unix_ms: 0 };
-        let mut ctx =
-            Context { now, config: &config, timers: &mut timers, random: &mut random, ids: &mut ids };
+        let mut ctx = Context { now, config: &config, timers: &mut timers, random: &mut random, ids: &mut ids };
         let mut out = Vec::new();
         let missing = || Outcome::NotApplied(Refusal::NoSuchBucket);
         let mut health = S3Health::new(Duration::from_secs(30));
@@ -147,8 +146,7 @@ mod tests {
         let config = Config { first_shard: false, ..Config::default() };
         let (mut timers, mut random, mut ids) = (Timers::default(), Random::new([0; 32]), Ids::default());
         let now = Now { monotonic: Monotonic::ZERO, unix_ms: 0 };
-        let mut ctx =
-            Context { now, config: &config, timers: &mut timers, random: &mut random, ids: &mut ids };
+        let mut ctx = Context { now, config: &config, timers: &mut timers, random: &mut random, ids: &mut ids };
         let mut out = Vec::new();
         let mut health = S3Health::new(Duration::from_secs(30));
         health.start(&mut ctx, true, &mut out);

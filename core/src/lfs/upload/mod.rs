@@ -35,7 +35,6 @@ pub(crate) use window::share_bytes;
 /// Largest piece of a body that is read, and so hashed, in one call.
 const READ_BYTES: usize = 256 * 1024;
 
-
 /// What is uploaded, and what its body must be like.
 #[derive(Debug)]
 pub(crate) struct Blob {
@@ -168,8 +167,7 @@ impl Upload {
         let window = Window::new(chunk_bytes, blob.content_length.or(blob.promised_size));
         let digests = Digests::new(blob.algorithm);
         let body = Body::Coming(Coming { digests, size: 0, filling: None, reading: None });
-        let phase =
-            Phase::Sending { body, store: Store::Nothing, parts: BTreeMap::new(), etags: BTreeMap::new() };
+        let phase = Phase::Sending { body, store: Store::Nothing, parts: BTreeMap::new(), etags: BTreeMap::new() };
         Self { exchange, blob, window, phase }
     }
 

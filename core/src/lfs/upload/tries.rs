@@ -33,4 +33,3 @@ impl Tries {
         Self::Waiting(self.count())
     }
 }
-
