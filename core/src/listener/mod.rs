@@ -10,6 +10,8 @@ mod client;
 mod coordinator_call;
 mod fetch;
 mod fetch_merge;
+#[cfg(test)]
+mod fetch_tests;
 mod fetch_wait;
 mod find_coordinator;
 mod frame_memory;
@@ -28,6 +30,8 @@ mod pool;
 mod produce;
 mod refusal;
 pub(crate) mod request;
+#[cfg(test)]
+mod rig;
 mod routes;
 mod search;
 mod split;
