@@ -22,9 +22,11 @@ mod listener;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
 mod operation;
+mod proxy;
 mod random;
 pub mod s3;
 mod shutdown;
+mod stats;
 mod time;
 mod timers;
 
@@ -52,3 +54,5 @@ pub use broker::SaslPlain;
 pub use effect::{Effect, Effects};
 pub use input::Input;
 pub use lfs::checksum::Algorithm;
+pub use proxy::Proxy;
+pub use stats::Stats;

@@ -45,14 +45,18 @@ impl<P> Operations<P> {
         id
     }
 
-    /// Ends an operation: its one completion has come.
-    pub(crate) fn close(&mut self, id: OperationId) -> Result<P, DriverMisuse> {
-        self.open.remove(&id).ok_or(DriverMisuse::UnknownOperation(id))
-    }
-
-    /// Takes back the end of an operation: its completion was of the wrong kind.
-    pub(crate) fn reopen(&mut self, id: OperationId, purpose: P) {
-        self.open.insert(id, purpose);
+    /// Ends an operation: its one completion has come. `expected` takes what the completion needs out of the purpose, or
+    /// gives the purpose back when the completion is of another kind; the operation then stays open.
+    pub(crate) fn close<T>(
+        &mut self,
+        id: OperationId,
+        expected: impl FnOnce(P) -> Result<T, P>,
+    ) -> Result<T, DriverMisuse> {
+        let purpose = self.open.remove(&id).ok_or(DriverMisuse::UnknownOperation(id))?;
+        expected(purpose).map_err(|purpose| {
+            self.open.insert(id, purpose);
+            DriverMisuse::WrongCompletion(id)
+        })
     }
 
     /// What a streaming operation is for; it stays open.
@@ -81,8 +85,9 @@ mod tests {
         let second = operations.open("b");
         assert_ne!(first, second);
         assert_eq!(operations.get(first), Ok(&"a"));
-        assert_eq!(operations.close(first), Ok("a"));
-        assert_eq!(operations.close(first), Err(DriverMisuse::UnknownOperation(first)));
+        assert_eq!(operations.close(first, Err::<(), _>), Err(DriverMisuse::WrongCompletion(first)));
+        assert_eq!(operations.close(first, Ok), Ok("a"));
+        assert_eq!(operations.close(first, Ok), Err(DriverMisuse::UnknownOperation(first)));
         assert_eq!(operations.len(), 1);
         assert_eq!(operations.iter().map(|(id, _)| id).collect::<Vec<_>>(), vec![second]);
     }

@@ -73,19 +73,19 @@ impl Shared {
 
 /// Counters of the listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stats {
+pub struct Stats {
     /// Clients connected now, or gone with requests that are still carried out.
-    pub(crate) clients: usize,
+    pub clients: usize,
     /// Requests not answered yet.
-    pub(crate) open_requests: usize,
+    pub open_requests: usize,
     /// Requests ever received.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// Connections to brokers, dials included.
-    pub(crate) broker_connections: usize,
+    pub broker_connections: usize,
     /// Bytes reserved for large frames.
-    pub(crate) frame_bytes: usize,
+    pub frame_bytes: usize,
     /// Clients turned away because there were too many.
-    pub(crate) turned_away: u64,
+    pub turned_away: u64,
 }
 
 /// All Kafka clients of a shard.
