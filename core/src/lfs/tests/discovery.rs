@@ -1,0 +1,162 @@
+//! Brokers from etcd: the owner of the partition is asked, and nothing is sent on knowledge that is too old.
+
+use super::*;
+use crate::cluster::{Decision as ClusterDecision, Read, Source};
+use crate::etcd::{KeyValue, RangeResponse, Response as EtcdResponse};
+
+const SNAPSHOT: &str = r#"{"Brokers":[{"NodeID":0,"Host":"zero","Port":1},{"NodeID":1,"Host":"one","Port":1}],
+    "Topics":[{"Name":"t","Topic":"t","Partitions":[{"PartitionIndex":0},{"PartitionIndex":1},{"PartitionIndex":2}]}]}"#;
+
+fn kv(key: &str, value: &str) -> KeyValue {
+    KeyValue {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        create_revision: 1,
+        mod_revision: 1,
+        lease: 0,
+    }
+}
+
+/// Broker 1 owns partition 0 of `t`; nobody owns the others.
+fn discovered() -> Bench {
+    let mut bench = Bench::new(LfsConfig { static_backends: Vec::new(), ..small_parts() });
+    learn(&mut bench, SNAPSHOT, &[kv("/kafscale/partition-leases/t/0", "1")]);
+    bench
+}
+
+/// The cluster is what one read of etcd says now.
+fn learn(bench: &mut Bench, snapshot: &str, leases: &[KeyValue]) {
+    bench.cluster = Cluster::new(&bench.config.cluster);
+    let mut ctx = Context {
+        now: Now { monotonic: bench.now, unix_ms: 0 },
+        config: &bench.config,
+        timers: &mut bench.timers,
+        random: &mut bench.random,
+        ids: &mut bench.ids,
+    };
+    let mut orders = Vec::new();
+    bench.cluster.start(&mut ctx, &mut orders);
+    while let Some(order) = orders.pop() {
+        let ClusterDecision::Request { read, .. } = order else { continue };
+        let kvs = match &read {
+            Read::Snapshot => vec![kv("/kafscale/metadata/snapshot", snapshot)],
+            Read::Leases(Source::PartitionLeases) => leases.to_vec(),
+            _ => Vec::new(),
+        };
+        let count = kvs.len() as i64;
+        let answer = EtcdResponse::Range(RangeResponse { revision: 5, kvs, count, more: false });
+        bench.cluster.on_finished(&mut ctx, read, Outcome::Applied(answer), &mut orders);
+    }
+    // Reads of the cluster are not what is tested here.
+    for source in [Source::Snapshot, Source::PartitionLeases, Source::GroupLeases] {
+        bench.timers.clear(Timer::ClusterReload(source));
+    }
+}
+
+/// A produce to partition 0 whose blob is stored, with the owner connected.
+fn stored() -> Bench {
+    let mut bench = discovered();
+    bench.produce(ONE, &[]);
+    bench.generation(ONE, TopicGeneration::Absent);
+    bench.connected();
+    assert_eq!(bench.read(), ["ask generation t", "connect one:1", "read 8"], "the owner is asked");
+    bench.chunk(ONE, b"abc");
+    bench.body(ONE, ReadResult::End);
+    bench.s3_done(Response::Done);
+    assert_eq!(bench.read(), ["read 5", "put 3", "ask generation t"]);
+    bench
+}
+
+#[test]
+fn partitions_that_do_not_exist_are_refused_before_anything_is_stored() {
+    for (given, expected) in [("2", "connect"), ("3", "400 invalid_partition")] {
+        let mut bench = discovered();
+        bench.produce(ONE, &[("x-kafka-partition", given)]);
+        bench.generation(ONE, TopicGeneration::Absent);
+        assert!(bench.read()[1].starts_with(expected), "partition {given}");
+    }
+}
+
+#[test]
+fn an_owner_that_cannot_be_reached_is_stood_in_for() {
+    let mut bench = discovered();
+    bench.produce(ONE, &[]);
+    bench.generation(ONE, TopicGeneration::Absent);
+    bench.connect_failed();
+    bench.connected();
+    assert_eq!(bench.read(), ["ask generation t", "connect one:1", "connect zero:1", "read 8"]);
+}
+
+#[test]
+fn a_refusal_reads_the_owner_again() {
+    let mut bench = stored();
+    bench.generation(ONE, TopicGeneration::Absent);
+    bench.broker_answers(6);
+    assert_eq!(bench.read(), ["write one:1", "close one:1", "forget owner t-0"]);
+    bench.pass(Duration::from_millis(500));
+    assert_eq!(bench.read(), ["ask owner t-0"]);
+    bench.answer(ONE, Question::PartitionOwner { topic: "t".into(), partition: 0 }, Answer::Learned);
+    assert_eq!(bench.read(), ["connect zero:1"], "one broker was not asked yet");
+    bench.connected();
+    bench.broker_answers(6);
+    assert_eq!(bench.read(), ["write zero:1", "close zero:1", "forget owner t-0", "delete"]);
+    bench.s3_done(Response::Done);
+    assert_eq!(bench.read(), ["503 backend_unavailable"]);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_upload_that_outlasts_the_ttl_is_not_published() {
+    let ttl = Duration::from_secs(60);
+    for (readable, expected) in [(false, "delete"), (true, "write one:1")] {
+        let mut bench = stored();
+        bench.pass(ttl + Duration::from_micros(1));
+        bench.generation(ONE, TopicGeneration::Absent);
+        assert_eq!(bench.read(), ["ask freshness"], "one read before anything is given up");
+        let answer = if readable {
+            learn(&mut bench, SNAPSHOT, &[kv("/kafscale/partition-leases/t/0", "1")]);
+            Answer::Learned
+        } else {
+            Answer::Unreadable("timeout".into())
+        };
+        bench.answer(ONE, Question::Freshness, answer);
+        let log = bench.read();
+        assert_eq!(log.last().unwrap(), expected, "{log:?}");
+        if !readable {
+            bench.s3_done(Response::Done);
+            assert_eq!(bench.read(), ["503 backend_unavailable"]);
+            bench.assert_nothing_left();
+        }
+    }
+    let mut bench = stored();
+    bench.pass(ttl);
+    bench.generation(ONE, TopicGeneration::Absent);
+    assert_eq!(bench.read(), ["write one:1"], "the last instant of the TTL is fresh");
+}
+
+#[test]
+fn before_the_upload_the_ttl_table_holds() {
+    // Never read, and unreadable.
+    let mut bench = Bench::new(LfsConfig { static_backends: Vec::new(), ..small_parts() });
+    bench.produce(ONE, &[]);
+    bench.generation(ONE, TopicGeneration::Absent);
+    bench.answer(ONE, Question::Freshness, Answer::Unreadable("timeout".into()));
+    assert_eq!(bench.read(), ["ask generation t", "ask freshness", "503 metadata_unavailable"]);
+    bench.assert_nothing_left();
+
+    // Read, and no broker is listed.
+    let mut bench = Bench::new(LfsConfig { static_backends: Vec::new(), ..small_parts() });
+    learn(&mut bench, r#"{"Brokers":[],"Topics":[]}"#, &[]);
+    bench.produce(ONE, &[]);
+    bench.generation(ONE, TopicGeneration::Absent);
+    assert_eq!(bench.read(), ["ask generation t", "503 backend_unavailable"]);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_owner_that_moved_during_the_upload_gets_the_record() {
+    let mut bench = stored();
+    learn(&mut bench, SNAPSHOT, &[kv("/kafscale/partition-leases/t/0", "0")]);
+    bench.generation(ONE, TopicGeneration::Absent);
+    assert_eq!(bench.read(), ["close one:1", "connect zero:1"]);
+}
