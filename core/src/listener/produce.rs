@@ -17,7 +17,7 @@ use crate::listener::RequestId;
 use crate::listener::lane_table::{LaneId, LaneTable};
 use crate::listener::lanes::{Batch, BatchResult, LaneStep, Lesson};
 use crate::listener::request::{Part, PartResult, RequestHead, Step, Target, Undecodable};
-use request::Produce;
+use request::{Entries, Produce};
 
 /// What the producer wants, and for which request.
 pub(super) type ProduceSteps = Vec<(RequestId, Step)>;
@@ -68,10 +68,12 @@ impl Producer {
         head: RequestHead,
         out: &mut ProduceSteps,
     ) -> Result<(), Undecodable> {
-        let mut request = Produce::new(head)?;
-        let lanes = request.assign_lanes(&mut self.lanes);
+        self.lanes.retire_idle();
+        let request = Produce::new(head, &mut self.lanes)?;
+        let count = request.len();
         self.requests.insert(id, request);
-        for (entry, lane) in lanes {
+        for entry in (0..).take(count) {
+            let Some(lane) = self.requests.get(&id).and_then(|request| request.lane(entry)) else { continue };
             let mut steps = mem::take(&mut self.scratch);
             self.lanes.offer(lane, Batch { request: id, entry }, cluster, ctx.now.monotonic, &mut steps);
             self.take_steps(id, lane, steps, out);
@@ -92,12 +94,12 @@ impl Producer {
     ) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let results = match result {
-            PartResult::Answered { address, frame } => request.answered(part, &address, frame),
-            PartResult::NotSent => request.unanswered(part, &BatchResult::NotSent),
+            PartResult::Answered { address, frame } => request.answered(part, &address, frame, &self.lanes),
+            PartResult::NotSent => request.not_sent(part, &BatchResult::NotSent),
             PartResult::Lost { address, fate: Fate::NotApplied } => {
-                request.unanswered(part, &BatchResult::NotApplied { by: address })
+                request.not_sent(part, &BatchResult::NotApplied { by: address })
             }
-            PartResult::Lost { address: _, fate: Fate::Unknown } => request.unanswered(part, &BatchResult::Unknown),
+            PartResult::Lost { address: _, fate: Fate::Unknown } => request.unknown(part),
         };
         self.apply(ctx, cluster, id, results, out);
     }
@@ -210,15 +212,13 @@ impl Producer {
         let mut rest = sends.drain(..).peekable();
         while let Some(first) = rest.next() {
             let id = first.batch.request;
-            let mut groups = vec![(first.target, vec![first.batch.entry])];
+            let Some(request) = self.requests.get_mut(&id) else { continue };
+            let mut groups = Groups::of(first);
             while let Some(next) = rest.next_if(|next| next.batch.request == id) {
-                match groups.iter_mut().find(|(target, _)| *target == next.target) {
-                    Some((_, entries)) => entries.push(next.batch.entry),
-                    None => groups.push((next.target, vec![next.batch.entry])),
-                }
+                groups.add(next);
             }
-            if let Some(request) = self.requests.get_mut(&id) {
-                out.extend(groups.into_iter().map(|(target, entries)| (id, request.send(target, entries))));
+            for (target, entries) in groups.finish(request.len()) {
+                out.push((id, request.send(target, entries)));
             }
         }
         drop(rest);
@@ -230,5 +230,32 @@ impl Producer {
                 out.push((id, Step::Done(request.reply())));
             }
         }
+    }
+}
+
+/// The batches of one request that leave now, by target, in the order of their first batches.
+struct Groups(Vec<(Target, Vec<u32>)>);
+
+impl Groups {
+    fn of(first: Send) -> Self {
+        Self(vec![(first.target, vec![first.batch.entry])])
+    }
+
+    fn add(&mut self, send: Send) {
+        match self.0.iter_mut().find(|(target, _)| *target == send.target) {
+            Some((_, entries)) => entries.push(send.batch.entry),
+            None => self.0.push((send.target, vec![send.batch.entry])),
+        }
+    }
+
+    /// `count`: how many partitions the request has.
+    fn finish(self, count: usize) -> impl Iterator<Item = (Target, Entries)> {
+        self.0.into_iter().map(move |(target, mut entries)| {
+            if entries.len() == count {
+                return (target, Entries::All);
+            }
+            entries.sort_unstable();
+            (target, Entries::Some(entries))
+        })
     }
 }

@@ -1,16 +1,15 @@
 //! One Produce request: what goes to whom, and what its client is answered.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::mem;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
 use crate::cluster::Address;
 use crate::kafka::{
-    ApiKey, DecodeError, ErrorCode, Message, PartitionProduceData, PartitionProduceResponse, ProduceRequest,
-    ProduceResponse, RequestHeader, ResponseHeader, Str, TopicProduceData, TopicProduceResponse, batches,
-    request_frame, response_frame,
+    ApiKey, DecodeError, ErrorCode, Message, PartitionProduceResponse, ProduceRequest, ProduceResponse, RequestHeader,
+    ResponseHeader, Str, TopicProduceResponse, batches, request_frame, response_frame, scan_produce_request,
+    scan_produce_response,
 };
 use crate::listener::lane_table::{LaneId, LaneTable};
 use crate::listener::lanes::BatchResult;
@@ -26,14 +25,16 @@ const FIRST_VERSION: i16 = 3;
 #[derive(Debug)]
 pub(super) struct Produce {
     frame: Bytes,
+    body_at: usize,
     version: i16,
     correlation_id: i32,
-    body: ProduceRequest,
+    acks: i16,
+    timeout: Duration,
     /// Its partitions, in request order.
     entries: Vec<Entry>,
     /// Entries that are not over.
     open: usize,
-    parts: Vec<(Part, Vec<u32>)>,
+    parts: Vec<(Part, Entries)>,
     next_part: u32,
     throttle_time_ms: i32,
     /// The broker's answer, when it holds for the whole request as it is.
@@ -42,43 +43,63 @@ pub(super) struct Produce {
     failed: bool,
 }
 
+/// What becomes of one partition of the request.
 #[derive(Debug)]
-struct Entry {
-    topic: u32,
-    partition: u32,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
+enum Entry {
+    /// With its lane.
     Open(LaneId),
-    /// As the broker answered it, or made here.
+    /// As the broker answered it.
     Answered(PartitionProduceResponse),
+    /// With a code that no broker gave.
+    Failed(ErrorCode),
     /// By [`Produce::whole_answer`], or by nothing, with acks 0.
     Over,
 }
 
+/// Which partitions of a request a part carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entries {
+    /// The client's bytes as they came.
+    All,
+    /// These, ascending.
+    Some(Vec<u32>),
+}
+
 impl Produce {
-    /// Reads a request and refuses at once what no broker may get.
-    pub(super) fn new(head: RequestHead) -> Result<Self, Undecodable> {
+    /// Reads a request, gives each partition that may be sent its lane, and refuses the others.
+    pub(super) fn new(head: RequestHead, lanes: &mut LaneTable) -> Result<Self, Undecodable> {
         let RequestHead { api: _, version, correlation_id, frame, body_at } = head;
         let frame = frame.freeze();
-        let body = ProduceRequest::decode(&frame.slice(body_at..), version).map_err(|error| {
+        let body = frame.slice(body_at..);
+        let mut entries = Vec::new();
+        let mut open = 0;
+        let scanned = scan_produce_request(&body, version, |partition| {
+            entries.push(match partition.records.and_then(|range| refusal(&body.slice(range))) {
+                Some(code) => Entry::Failed(code),
+                None => {
+                    open += 1;
+                    Entry::Open(lanes.find(partition.topic, partition.index))
+                }
+            });
+        });
+        let head = scanned.map_err(|error| {
             tracing::debug!(%error, version, "Produce does not decode");
             Undecodable
         })?;
-        let partitions = body.topic_data.iter().enumerate().flat_map(|(topic, data)| {
-            (0..data.partition_data.len()).map(move |partition| (topic as u32, partition as u32))
-        });
-        let entries: Vec<_> =
-            partitions.map(|(topic, partition)| Entry { topic, partition, state: State::Over }).collect();
+        if version < FIRST_VERSION || head.transactional_id.is_some() {
+            entries.fill_with(|| Entry::Failed(ErrorCode::UNSUPPORTED_VERSION));
+            open = 0;
+        }
+        let (acks, timeout_ms) = (head.acks, u64::try_from(head.timeout_ms).unwrap_or(0));
         Ok(Self {
             frame,
+            body_at,
             version,
             correlation_id,
-            body,
+            acks,
+            timeout: Duration::from_millis(timeout_ms),
             entries,
-            open: 0,
+            open,
             parts: Vec::new(),
             next_part: 0,
             throttle_time_ms: 0,
@@ -87,75 +108,72 @@ impl Produce {
         })
     }
 
-    /// Gives each partition that may be sent its lane; the others are answered.
-    pub(super) fn assign_lanes(&mut self, lanes: &mut LaneTable) -> Vec<(u32, LaneId)> {
-        let refused = (self.version < FIRST_VERSION || self.body.transactional_id.is_some())
-            .then_some(ErrorCode::UNSUPPORTED_VERSION);
-        let mut assigned = Vec::with_capacity(self.entries.len());
-        for (number, entry) in (0..).zip(&mut self.entries) {
-            let topic = &self.body.topic_data[entry.topic as usize];
-            let data = &topic.partition_data[entry.partition as usize];
-            entry.state = match refused.or_else(|| refusal(data.records.as_ref())) {
-                Some(code) => State::Answered(made(data.index, code)),
-                None => {
-                    let lane = lanes.find(&topic.name, data.index);
-                    assigned.push((number, lane));
-                    State::Open(lane)
-                }
-            };
+    /// How many partitions it has.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The lane of a partition that is not over.
+    pub(super) fn lane(&self, entry: u32) -> Option<LaneId> {
+        match self.entries.get(entry as usize)? {
+            Entry::Open(lane) => Some(*lane),
+            Entry::Answered(_) | Entry::Failed(_) | Entry::Over => None,
         }
-        self.open = assigned.len();
-        assigned
     }
 
     /// The step that sends these entries.
-    pub(super) fn send(&mut self, target: Target, entries: Vec<u32>) -> Step {
+    pub(super) fn send(&mut self, target: Target, entries: Entries) -> Step {
         let part = Part(self.next_part);
         self.next_part += 1;
-        let bytes = if entries.len() == self.entries.len() {
-            self.frame.clone()
-        } else {
-            let client_id = RequestHeader::decode(&self.frame).ok().and_then(|(header, _)| header.client_id);
-            request_frame(self.correlation_id, client_id, self.version, &self.excerpt(&entries))
+        let bytes = match &entries {
+            Entries::All => self.frame.clone(),
+            Entries::Some(entries) => {
+                let client_id = RequestHeader::decode(&self.frame).ok().and_then(|(header, _)| header.client_id);
+                request_frame(self.correlation_id, client_id, self.version, &self.excerpt(entries))
+            }
         };
         self.parts.push((part, entries));
-        let timeout = Duration::from_millis(u64::try_from(self.body.timeout_ms).unwrap_or(0));
-        Step::Send { part, target, bytes, answered: self.body.acks != 0, deadline: timeout + GRACE }
+        Step::Send { part, target, bytes, answered: self.acks != 0, deadline: self.timeout + GRACE }
     }
 
     /// A broker answered a part: what that means for each of its entries.
-    pub(super) fn answered(&mut self, part: Part, by: &Address, frame: BytesMut) -> Vec<(u32, LaneId, BatchResult)> {
+    pub(super) fn answered(
+        &mut self,
+        part: Part,
+        by: &Address,
+        frame: BytesMut,
+        lanes: &LaneTable,
+    ) -> Vec<(u32, LaneId, BatchResult)> {
         let Some(entries) = self.take_part(part) else { return Vec::new() };
-        let frame = frame.freeze();
-        let response = match self.decode(&frame) {
+        let payload = frame.freeze();
+        if entries == Entries::All && self.holds_whole(&payload, lanes) {
+            self.whole_answer = Some(payload);
+            return self.end(entries, || Entry::Over, &BatchResult::Answered);
+        }
+        let response = match self.decode(&payload) {
             Ok(response) => response,
             Err(error) => {
                 tracing::warn!(broker = %by, %error, "Produce answer does not decode");
-                return self.end(entries, |_| None, &BatchResult::Unknown);
+                return self.end(entries, || Entry::Failed(ErrorCode::REQUEST_TIMED_OUT), &BatchResult::Unknown);
             }
         };
         self.throttle_time_ms = self.throttle_time_ms.max(response.throttle_time_ms);
-        if entries.len() == self.entries.len() && self.is_complete(&response) {
-            self.whole_answer = Some(frame);
-            return self.end(entries, |_| None, &BatchResult::Answered);
-        }
         let mut answers = Answers::new(response);
-        let mut results = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let Some(State::Open(lane)) = self.entries.get(entry as usize).map(|entry| &entry.state) else { continue };
-            let lane = *lane;
-            let (topic, index) = self.partition(entry);
+        let mut results = Vec::new();
+        for entry in self.numbers(entries) {
+            let Some(lane) = self.lane(entry) else { continue };
+            let (topic, index) = lanes.partition(lane);
             let result = match answers.take(topic, index) {
                 Some(answer) if was_not_appended(answer.error_code) => {
                     BatchResult::Refused { by: by.clone(), code: answer.error_code.0 }
                 }
                 Some(answer) => {
-                    self.answer(entry, answer);
+                    self.close(entry, Entry::Answered(answer));
                     BatchResult::Answered
                 }
                 // Brokers answer some internal failures with an empty response: it may have been appended.
                 None => {
-                    self.answer(entry, made(index, ErrorCode::REQUEST_TIMED_OUT));
+                    self.close(entry, Entry::Failed(ErrorCode::REQUEST_TIMED_OUT));
                     BatchResult::Unknown
                 }
             };
@@ -164,32 +182,29 @@ impl Produce {
         results
     }
 
-    /// A part got no answer.
-    pub(super) fn unanswered(&mut self, part: Part, result: &BatchResult) -> Vec<(u32, LaneId, BatchResult)> {
+    /// Nothing of a part was sent.
+    pub(super) fn not_sent(&mut self, part: Part, result: &BatchResult) -> Vec<(u32, LaneId, BatchResult)> {
         let Some(entries) = self.take_part(part) else { return Vec::new() };
-        match result {
-            BatchResult::Unknown => self.end(entries, |index| Some(made(index, ErrorCode::REQUEST_TIMED_OUT)), result),
-            BatchResult::NotSent
-            | BatchResult::NotApplied { .. }
-            | BatchResult::Refused { .. }
-            | BatchResult::Answered => {
-                let lanes = entries.into_iter().filter_map(|entry| Some((entry, self.lane(entry)?, result.clone())));
-                lanes.collect()
-            }
-        }
+        let numbers = self.numbers(entries).into_iter();
+        numbers.filter_map(|entry| Some((entry, self.lane(entry)?, result.clone()))).collect()
+    }
+
+    /// A part may have been appended, and nobody knows.
+    pub(super) fn unknown(&mut self, part: Part) -> Vec<(u32, LaneId, BatchResult)> {
+        let Some(entries) = self.take_part(part) else { return Vec::new() };
+        self.end(entries, || Entry::Failed(ErrorCode::REQUEST_TIMED_OUT), &BatchResult::Unknown)
     }
 
     /// A part that gets no answer was handed over.
     pub(super) fn silent(&mut self, part: Part) -> Vec<(u32, LaneId, BatchResult)> {
         let Some(entries) = self.take_part(part) else { return Vec::new() };
-        self.end(entries, |_| None, &BatchResult::Answered)
+        self.end(entries, || Entry::Over, &BatchResult::Answered)
     }
 
-    /// This entry gets an answer made here.
+    /// This entry gets a code that no broker gave, or one that a broker gave for an earlier round.
     pub(super) fn fail(&mut self, entry: u32, code: ErrorCode) {
         self.failed = true;
-        let (_, index) = self.partition(entry);
-        self.answer(entry, made(index, code));
+        self.close(entry, Entry::Failed(code));
     }
 
     /// Whether every partition is answered.
@@ -199,80 +214,66 @@ impl Produce {
 
     /// What the client gets. Every partition asked for is in it exactly once, in request order.
     pub(super) fn reply(self) -> Reply {
-        if self.body.acks == 0 {
+        if self.acks == 0 {
             return if self.failed { Reply::Close } else { Reply::Silence };
         }
         if let Some(payload) = self.whole_answer {
             let length = i32::try_from(payload.len()).expect("an answer came with an int32 length");
             return Reply::Answer(vec![Bytes::copy_from_slice(&length.to_be_bytes()), payload]);
         }
-        let topics = self.body.topic_data.iter();
-        let mut responses: Vec<_> = topics
-            .map(|topic| TopicProduceResponse { name: topic.name.clone(), partition_responses: Vec::new() })
-            .collect();
-        for entry in self.entries {
-            let index = self.body.topic_data[entry.topic as usize].partition_data[entry.partition as usize].index;
-            let answer = match entry.state {
-                State::Answered(answer) => answer,
-                State::Open(_) | State::Over => made(index, ErrorCode::REQUEST_TIMED_OUT),
-            };
-            responses[entry.topic as usize].partition_responses.push(answer);
-        }
-        let response = ProduceResponse { responses, throttle_time_ms: self.throttle_time_ms };
+        let topics = self.body().topic_data.into_iter();
+        let mut entries = self.entries.into_iter();
+        let responses = topics.map(|topic| {
+            let answers = topic.partition_data.iter().zip(entries.by_ref()).map(|(asked, entry)| match entry {
+                Entry::Answered(answer) => answer,
+                Entry::Failed(code) => made(asked.index, code),
+                Entry::Open(_) | Entry::Over => made(asked.index, ErrorCode::REQUEST_TIMED_OUT),
+            });
+            TopicProduceResponse { partition_responses: answers.collect(), name: topic.name }
+        });
+        let response = ProduceResponse { responses: responses.collect(), throttle_time_ms: self.throttle_time_ms };
         Reply::Answer(vec![response_frame(self.correlation_id, self.version, &response)])
     }
 
-    fn take_part(&mut self, part: Part) -> Option<Vec<u32>> {
+    fn take_part(&mut self, part: Part) -> Option<Entries> {
         let position = self.parts.iter().position(|(open, _)| *open == part)?;
         Some(self.parts.swap_remove(position).1)
     }
 
-    fn lane(&self, entry: u32) -> Option<LaneId> {
-        match self.entries.get(entry as usize)?.state {
-            State::Open(lane) => Some(lane),
-            State::Answered(_) | State::Over => None,
+    fn numbers(&self, entries: Entries) -> Vec<u32> {
+        match entries {
+            Entries::All => (0..).take(self.entries.len()).collect(),
+            Entries::Some(numbers) => numbers,
         }
     }
 
-    fn partition(&self, entry: u32) -> (&Str, i32) {
-        let entry = &self.entries[entry as usize];
-        let topic = &self.body.topic_data[entry.topic as usize];
-        (&topic.name, topic.partition_data[entry.partition as usize].index)
-    }
-
-    fn answer(&mut self, entry: u32, answer: PartitionProduceResponse) {
-        self.close(entry, State::Answered(answer));
-    }
-
-    fn close(&mut self, entry: u32, state: State) -> Option<LaneId> {
-        match mem::replace(&mut self.entries[entry as usize].state, state) {
-            State::Open(lane) => {
-                self.open -= 1;
-                Some(lane)
-            }
-            before @ (State::Answered(_) | State::Over) => {
-                self.entries[entry as usize].state = before;
-                None
-            }
+    fn close(&mut self, entry: u32, end: Entry) {
+        if let Some(entry @ Entry::Open(_)) = self.entries.get_mut(entry as usize) {
+            *entry = end;
+            self.open -= 1;
         }
     }
 
     /// All entries of a part end alike.
     fn end(
         &mut self,
-        entries: Vec<u32>,
-        answer: impl Fn(i32) -> Option<PartitionProduceResponse>,
+        entries: Entries,
+        end: impl Fn() -> Entry,
         result: &BatchResult,
     ) -> Vec<(u32, LaneId, BatchResult)> {
-        let mut results = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let (_, index) = self.partition(entry);
-            let state = answer(index).map_or(State::Over, State::Answered);
-            if let Some(lane) = self.close(entry, state) {
+        let mut results = Vec::with_capacity(self.entries.len());
+        for entry in self.numbers(entries) {
+            if let Some(lane) = self.lane(entry) {
+                self.close(entry, end());
                 results.push((entry, lane, result.clone()));
             }
         }
         results
+    }
+
+    /// The request, taken apart: only where it cannot pass as it came.
+    fn body(&self) -> ProduceRequest {
+        ProduceRequest::decode(&self.frame.slice(self.body_at..), self.version).expect("a request that scans decodes")
     }
 
     fn decode(&self, payload: &Bytes) -> Result<ProduceResponse, DecodeError> {
@@ -280,58 +281,54 @@ impl Produce {
         ProduceResponse::decode(&payload.slice(body_at..), self.version)
     }
 
-    /// Whether the answer names exactly what was asked, in order, and refuses nothing.
-    fn is_complete(&self, response: &ProduceResponse) -> bool {
-        self.body.topic_data.len() == response.responses.len()
-            && self.body.topic_data.iter().zip(&response.responses).all(|(asked, answered)| {
-                asked.name == answered.name
-                    && asked.partition_data.len() == answered.partition_responses.len()
-                    && asked.partition_data.iter().zip(&answered.partition_responses).all(|(asked, answered)| {
-                        asked.index == answered.index && !was_not_appended(answered.error_code)
-                    })
-            })
+    /// Whether an answer names exactly what was asked, in order, and refuses nothing.
+    fn holds_whole(&self, payload: &[u8], lanes: &LaneTable) -> bool {
+        let Ok(body_at) = ResponseHeader::body_at(payload, ApiKey::Produce, self.version) else { return false };
+        let mut asked = self.entries.iter();
+        let mut holds = true;
+        let scanned = scan_produce_response(&payload[body_at..], self.version, |topic, index, error_code| {
+            let is_asked = match asked.next() {
+                Some(Entry::Open(lane)) => lanes.partition(*lane) == (topic, index),
+                Some(Entry::Answered(_) | Entry::Failed(_) | Entry::Over) | None => false,
+            };
+            holds &= is_asked && !was_not_appended(error_code);
+        });
+        holds && asked.next().is_none() && scanned.is_ok_and(|answer| !answer.leader_hints)
     }
 
     /// The request with only these entries, which ascend.
     fn excerpt(&self, entries: &[u32]) -> ProduceRequest {
-        let mut topic_data: Vec<TopicProduceData> = Vec::new();
-        let mut last = None;
-        for entry in entries.iter().map(|entry| &self.entries[*entry as usize]) {
-            let topic = &self.body.topic_data[entry.topic as usize];
-            let data: PartitionProduceData = topic.partition_data[entry.partition as usize].clone();
-            match topic_data.last_mut() {
-                Some(open) if last == Some(entry.topic) => open.partition_data.push(data),
-                Some(_) | None => {
-                    topic_data.push(TopicProduceData { name: topic.name.clone(), partition_data: vec![data] });
-                }
-            }
-            last = Some(entry.topic);
+        let mut body = self.body();
+        let (mut number, mut wanted) = (0, entries.iter().peekable());
+        for topic in &mut body.topic_data {
+            topic.partition_data.retain(|_| {
+                let is_wanted = wanted.next_if_eq(&&number).is_some();
+                number += 1;
+                is_wanted
+            });
         }
-        ProduceRequest {
-            transactional_id: self.body.transactional_id.clone(),
-            acks: self.body.acks,
-            timeout_ms: self.body.timeout_ms,
-            topic_data,
-        }
+        body.topic_data.retain(|topic| !topic.partition_data.is_empty());
+        body
     }
 }
 
 /// The partitions of an answer, each to be taken once.
-struct Answers(BTreeMap<(Str, i32), VecDeque<PartitionProduceResponse>>);
+struct Answers(BTreeMap<Str, BTreeMap<i32, VecDeque<PartitionProduceResponse>>>);
 
 impl Answers {
     fn new(response: ProduceResponse) -> Self {
-        let mut answers: BTreeMap<_, VecDeque<_>> = BTreeMap::new();
+        let mut answers: BTreeMap<_, BTreeMap<_, VecDeque<_>>> = BTreeMap::new();
         for topic in response.responses {
+            let partitions = answers.entry(topic.name).or_default();
             for answer in topic.partition_responses {
-                answers.entry((topic.name.clone(), answer.index)).or_default().push_back(answer);
+                partitions.entry(answer.index).or_default().push_back(answer);
             }
         }
         Self(answers)
     }
 
-    fn take(&mut self, topic: &Str, index: i32) -> Option<PartitionProduceResponse> {
-        self.0.get_mut(&(topic.clone(), index))?.pop_front()
+    fn take(&mut self, topic: &str, index: i32) -> Option<PartitionProduceResponse> {
+        self.0.get_mut(topic)?.get_mut(&index)?.pop_front()
     }
 }
 
@@ -349,8 +346,8 @@ fn was_not_appended(code: ErrorCode) -> bool {
 
 /// Why a record set goes to no broker: old formats, and transactions, which the cluster does not have. Damage is left
 /// for the broker to judge.
-fn refusal(records: Option<&Bytes>) -> Option<ErrorCode> {
-    batches(records?).find_map(|batch| match batch {
+fn refusal(records: &Bytes) -> Option<ErrorCode> {
+    batches(records).find_map(|batch| match batch {
         Ok(batch) if batch.header.attributes.is_transactional() => Some(ErrorCode::UNSUPPORTED_VERSION),
         Err(DecodeError::Magic(0 | 1)) => Some(ErrorCode::INVALID_RECORD),
         Ok(_) | Err(_) => None,
