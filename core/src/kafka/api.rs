@@ -150,9 +150,31 @@ pub fn advertised_versions(kind: ClusterKind, api: ApiKey) -> Option<VersionRang
     advertised(kind).iter().find(|(listed, _)| *listed == api).map(|(_, range)| *range)
 }
 
-/// The ranges that KafScale brokers themselves speak, except where the proxy answers by itself.
-const KAFSCALE: &[(ApiKey, VersionRange)] =
-    &[(ApiKey::Produce, VersionRange::new(0, 9)), (ApiKey::Fetch, VersionRange::new(11, 13))];
+/// What common clients need of a KafScale cluster; what its brokers do not speak is translated. Produce 0 to 2 are listed
+/// because librdkafka looks for them, and refused when used.
+const KAFSCALE: &[(ApiKey, VersionRange)] = &[
+    (ApiKey::ApiVersions, VersionRange::new(0, 4)),
+    (ApiKey::Metadata, VersionRange::new(0, 12)),
+    (ApiKey::Produce, VersionRange::new(0, 9)),
+    (ApiKey::Fetch, VersionRange::new(4, 13)),
+    (ApiKey::FindCoordinator, VersionRange::new(0, 4)),
+    (ApiKey::ListOffsets, VersionRange::new(0, 4)),
+    (ApiKey::JoinGroup, VersionRange::new(0, 9)),
+    (ApiKey::SyncGroup, VersionRange::new(0, 4)),
+    (ApiKey::Heartbeat, VersionRange::new(0, 4)),
+    (ApiKey::LeaveGroup, VersionRange::new(0, 4)),
+    (ApiKey::OffsetCommit, VersionRange::new(1, 8)),
+    (ApiKey::OffsetFetch, VersionRange::new(1, 7)),
+    (ApiKey::DescribeGroups, VersionRange::new(0, 5)),
+    (ApiKey::ListGroups, VersionRange::new(0, 5)),
+    (ApiKey::OffsetForLeaderEpoch, VersionRange::new(0, 3)),
+    (ApiKey::DescribeConfigs, VersionRange::new(0, 4)),
+    (ApiKey::AlterConfigs, VersionRange::new(1, 1)),
+    (ApiKey::CreatePartitions, VersionRange::new(0, 3)),
+    (ApiKey::CreateTopics, VersionRange::new(0, 2)),
+    (ApiKey::DeleteTopics, VersionRange::new(0, 2)),
+    (ApiKey::DeleteGroups, VersionRange::new(0, 2)),
+];
 
 #[cfg(test)]
 mod tests {

@@ -37,6 +37,8 @@ mod search;
 mod split;
 mod split_groups;
 mod split_partitions;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,0 +1,146 @@
+//! Reading: budgets, frames, and what is no Kafka.
+
+use super::*;
+use crate::kafka::Record;
+
+#[test]
+fn at_most_so_many_requests_are_in_flight() {
+    let mut bench = Bench::with(|config| config.listener.inflight_requests_per_client = 2);
+    let mut sent = BytesMut::new();
+    (1..=4).for_each(|number| sent.put_slice(&produce(number, &[0])));
+    bench.send(&sent);
+    assert!(bench.peer(CLIENT).paused);
+    assert_eq!(bench.listener.stats().open_requests, 2);
+    bench.serve_produce("a:1", 0);
+    assert_eq!(bench.listener.stats().open_requests, 2, "the next is taken from what was read before");
+    (0..3).for_each(|_| bench.serve_produce("a:1", 0));
+    assert!(!bench.peer(CLIENT).paused);
+    assert_eq!(bench.listener.stats().open_requests, 0);
+}
+
+#[test]
+fn at_most_so_many_bytes_are_in_flight() {
+    let mut bench = Bench::with(|config| config.listener.inflight_bytes_per_client = 1);
+    bench.send(&produce(1, &[0]));
+    assert!(bench.peer(CLIENT).paused);
+    bench.serve_produce("a:1", 0);
+    assert!(!bench.peer(CLIENT).paused);
+}
+
+/// A Produce with a frame above 64 KiB.
+fn large(correlation_id: i32) -> Bytes {
+    let mut request = produce_of(-1, &[0]);
+    let value = Some(Bytes::from(vec![b'x'; 100_000]));
+    let record = Record { attributes: 0, timestamp_delta: 0, offset_delta: 0, key: None, value, headers: Vec::new() };
+    request.topic_data[0].partition_data[0].records = Some(build_batch(1, [record]));
+    frame(correlation_id, 9, &request)
+}
+
+#[test]
+fn large_frames_wait_for_room_first_come_first_served() {
+    let mut bench = Bench::with(|config| config.listener.frame_memory_bytes = 150_000);
+    bench.accept(ClientId(8));
+    bench.send(&large(1)[..50_000]);
+    assert_eq!(bench.listener.stats().frame_bytes, large(1).len(), "by its announcement");
+    bench.send_from(ClientId(8), &large(2)[..10]);
+    assert!(bench.peer(ClientId(8)).paused);
+    bench.send_from(ClientId(8), &large(2)[10..]);
+    bench.send(&large(1)[50_000..]);
+    bench.serve_produce("a:1", 0);
+    assert_eq!(bench.code(), 0);
+    assert!(!bench.peer(ClientId(8)).paused);
+    assert_eq!(bench.listener.stats().open_requests, 1);
+    bench.client(input::Client::Closed { client: ClientId(8) });
+    bench.leave();
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(bench.listener.stats().frame_bytes, 0);
+}
+
+#[test]
+fn waiting_for_room_ends_in_a_closed_connection() {
+    let mut bench = Bench::with(|config| config.listener.frame_memory_bytes = 150_000);
+    bench.accept(ClientId(8));
+    bench.send_from(ClientId(8), &large(1)[..10]);
+    bench.send(&large(2)[..10]);
+    bench.pass(Duration::from_secs(20));
+    bench.send_from(ClientId(8), &large(1)[10..20]);
+    bench.pass(Duration::from_secs(10));
+    assert!(bench.is_closed());
+    assert!(!bench.peer(ClientId(8)).closed, "it moves");
+    bench.pass(Duration::from_secs(50));
+    assert!(bench.peer(ClientId(8)).closed, "it has stopped");
+    assert_eq!(bench.listener.stats().frame_bytes, 0);
+}
+
+#[test]
+fn lengths_that_no_frame_has_close_the_connection() {
+    for bytes in
+        [&b"\0\0\0\0"[..], b"\0\0\0\x03", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x16\x03\x01\x02", b"GET "]
+    {
+        let mut bench = Bench::new();
+        bench.send(bytes);
+        assert!(bench.is_closed(), "{bytes:?}");
+    }
+}
+
+#[test]
+fn what_came_before_is_answered_first() {
+    for bad in [&b"\0\0\0\x03"[..], b"\0\0\0\x0a\0\x44\0\0\0\0\0\x01\xff\xff"] {
+        let mut bench = Bench::new();
+        bench.send(&produce(1, &[0]));
+        bench.send(bad);
+        bench.send(&produce(2, &[0]));
+        assert!(!bench.is_closed());
+        assert!(bench.peer(CLIENT).paused, "nothing more is read");
+        bench.serve_produce("a:1", 0);
+        assert!(!bench.has_request("a:1"), "what came after is not sent");
+        assert_eq!(bench.code(), 0);
+        assert!(bench.is_closed());
+    }
+}
+
+#[test]
+fn what_cannot_be_answered_closes() {
+    let unlisted = b"\0\0\0\x0a\0\x16\0\0\0\0\0\x01\xff\xff";
+    let unknown_version = b"\0\0\0\x0a\0\x03\0\x7f\0\0\0\x01\xff\xff";
+    let undecodable = b"\0\0\0\x0a\0\x03\0\x01\0\0\0\x01\xff\xff";
+    let bad_header = b"\0\0\0\x0a\0\x03\0\x01\0\0\0\x01\x7f\xff";
+    let bad_produce = b"\0\0\0\x0b\0\0\0\x07\0\0\0\x01\xff\xff\0";
+    for bytes in [&unlisted[..], unknown_version, undecodable, bad_header, bad_produce] {
+        let mut bench = Bench::new();
+        bench.send(bytes);
+        assert!(bench.is_closed(), "{bytes:?}");
+        assert_eq!(bench.answer(), None);
+        assert!(bench.sockets.is_empty());
+    }
+}
+
+#[test]
+fn idle_clients_are_closed_when_that_is_wanted() {
+    let mut bench = Bench::with(|config| config.listener.idle_timeout = Some(Duration::from_secs(60)));
+    bench.pass(Duration::from_secs(50));
+    bench.send(&metadata(1));
+    bench.pass(Duration::from_secs(50));
+    assert!(!bench.is_closed());
+    bench.pass(Duration::from_secs(70));
+    assert!(bench.is_closed());
+}
+
+#[test]
+fn too_many_clients_are_turned_away() {
+    let mut bench = Bench::with(|config| config.listener.connections = 1);
+    bench.accept(ClientId(8));
+    bench.run();
+    assert!(bench.peer(ClientId(8)).closed);
+    assert!(!bench.is_closed());
+    assert_eq!(bench.listener.stats().turned_away, 1);
+}
+
+#[test]
+fn a_client_id_is_used_once() {
+    let mut bench = Bench::new();
+    bench.with_listener(|listener, ctx, cluster, out| {
+        let accepted = input::Client::Accepted { client: CLIENT, peer: ([127, 0, 0, 1], 9).into() };
+        assert_eq!(listener.on_client(ctx, cluster, accepted, out), Err(DriverMisuse::ClientExists(CLIENT)));
+    });
+}
