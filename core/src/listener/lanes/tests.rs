@@ -22,7 +22,7 @@ impl Router for Table {
         match self.0.borrow().clone() {
             Route::Learn(Lesson::Freshness) if asked.freshness => Route::Unusable,
             Route::Learn(Lesson::Snapshot) if asked.snapshot => Route::Nobody(Address::new("hashed")),
-            route => route,
+            route @ (Route::Owner(_) | Route::Nobody(_) | Route::Learn(_) | Route::Unusable) => route,
         }
     }
 }
@@ -40,7 +40,7 @@ fn short(steps: &mut Vec<LaneStep>) -> Vec<String> {
     let short = steps.drain(..).map(|step| match step {
         LaneStep::Send { batch, to } => format!("send {} {to}", batch.request.0),
         LaneStep::Resend { batch, prefer, not } => {
-            let prefer = prefer.map_or("any".to_owned(), |address| address.to_string());
+            let prefer = prefer.map_or_else(|| "any".to_owned(), |address| address.to_string());
             format!("resend {} {prefer} not {not:?}", batch.request.0)
         }
         LaneStep::Learn { batch, lesson } => format!("learn {} {lesson:?}", batch.request.0),

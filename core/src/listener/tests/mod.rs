@@ -290,7 +290,7 @@ impl Bench {
     }
 
     fn compute(&mut self, job: Job) {
-        let Done::Snapshot(result) = job.run().0 else { return };
+        let Done::Snapshot(result) = job.run().0;
         self.with_cluster(|cluster, ctx, out| cluster.on_computed(ctx, result, out));
     }
 
