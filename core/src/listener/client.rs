@@ -11,7 +11,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use crate::cluster::{Answer, Cluster, Question, Service};
 use crate::context::Context;
@@ -42,7 +42,7 @@ pub(super) struct Env<'a, 'c> {
 /// A request from its arrival until its answer is written.
 struct Slot {
     request: RequestId,
-    /// Bytes of its frame.
+    /// Bytes of its frame, and of its answer once that waits here.
     size: usize,
     /// Bytes of it that are reserved in the shard's memory for large frames.
     reserved: usize,
@@ -84,7 +84,7 @@ pub(super) struct Client {
     life: Life,
     reading: Reading,
     slots: VecDeque<Slot>,
-    /// Bytes of the requests in `slots`.
+    /// Bytes of the requests in `slots`, and of answers that wait for those before them.
     held: usize,
     /// Requests wait for one answer about freshness, asked on behalf of this one.
     gate: Option<RequestId>,
@@ -333,6 +333,12 @@ impl Client {
             self.life = Life::Ending;
             self.reading.leave(self.id, env);
         }
+        let waits = match &reply {
+            Reply::Answer(pieces) | Reply::AnswerAndClose(pieces) => pieces.iter().map(Bytes::len).sum(),
+            Reply::Silence | Reply::Close => 0,
+        };
+        self.held += waits;
+        self.slots[position].size += waits;
         self.slots[position].state = State::Answered(reply);
     }
 

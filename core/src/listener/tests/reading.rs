@@ -27,6 +27,19 @@ fn at_most_so_many_bytes_are_in_flight() {
     assert!(!bench.peer(CLIENT).paused);
 }
 
+#[test]
+fn answers_that_wait_for_earlier_ones_count() {
+    let limit = produce(1, &[0]).len() + produce(2, &[1]).len() + 1;
+    let mut bench = Bench::with(|config| config.listener.inflight_bytes_per_client = limit);
+    bench.send(&produce(1, &[0]));
+    bench.send(&produce(2, &[1]));
+    assert!(!bench.peer(CLIENT).paused);
+    bench.serve_produce("b:1", 0);
+    assert!(bench.peer(CLIENT).paused);
+    bench.serve_produce("a:1", 0);
+    assert!(!bench.peer(CLIENT).paused);
+}
+
 /// A Produce with a frame above 64 KiB.
 fn large(correlation_id: i32) -> Bytes {
     let mut request = produce_of(-1, &[0]);
