@@ -25,6 +25,8 @@ mod local;
 mod machine;
 mod metadata;
 mod not_ready;
+#[cfg(test)]
+mod not_ready_tests;
 mod offset_fetch;
 mod pool;
 mod produce;
