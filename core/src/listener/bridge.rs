@@ -147,3 +147,31 @@ impl Bridge {
         Reply::Answer(vec![Bytes::copy_from_slice(&length.to_be_bytes()), payload])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kafka::{HeartbeatRequest, advertised};
+    use crate::listener::rig::head;
+
+    #[test]
+    fn what_brokers_speak_can_be_encoded() {
+        for api in ApiKey::ALL {
+            if let Some(range) = spoken(ClusterKind::KafScale, *api) {
+                assert_eq!(api.known_versions().intersection(range), Some(range), "{api:?}");
+            }
+        }
+        for (api, _) in advertised(ClusterKind::KafScale) {
+            assert!(spoken(ClusterKind::KafScale, *api).is_some() || *api == ApiKey::InitProducerId, "{api:?}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_version_goes_to_brokers() {
+        for (client, broker) in [(0, 4), (3, 4), (4, 4)] {
+            let bridge = Bridge::new(head(client, &HeartbeatRequest::default()), ClusterKind::KafScale);
+            assert_eq!((bridge.client_version(), bridge.broker_version()), (client, broker));
+            assert_eq!(bridge.passes(), client == broker);
+        }
+    }
+}

@@ -29,7 +29,7 @@ pub(crate) enum Called {
 #[derive(Debug)]
 pub(crate) struct CoordinatorCall {
     key: Key,
-    deadline: Duration,
+    until: Monotonic,
     routes: Routes,
     parts: u32,
     bytes: Bytes,
@@ -40,11 +40,11 @@ pub(crate) struct CoordinatorCall {
 }
 
 impl CoordinatorCall {
-    /// To the coordinator of `group`. `deadline` is the time that a broker has for one frame.
-    pub(crate) fn new(group: &str, deadline: Duration) -> Self {
+    /// To the coordinator of `group`. `deadline` is the time for all frames and attempts together.
+    pub(crate) fn new(now: Monotonic, group: &str, deadline: Duration) -> Self {
         Self {
             key: Key::Group(group.to_owned()),
-            deadline,
+            until: now + deadline,
             routes: Routes::default(),
             parts: 0,
             bytes: Bytes::new(),
@@ -123,7 +123,8 @@ impl CoordinatorCall {
     }
 
     fn attempt(&mut self, cluster: &Cluster, now: Monotonic, steps: &mut Vec<Step>) -> Called {
-        if self.attempts >= ATTEMPTS {
+        let deadline = self.until.since(now);
+        if self.attempts >= ATTEMPTS || deadline.is_zero() {
             return Called::Exhausted;
         }
         let target = match self.routes.way(cluster, now, &self.key) {
@@ -139,7 +140,7 @@ impl CoordinatorCall {
         self.parts += 1;
         self.attempts += 1;
         self.in_flight = Some(part);
-        steps.push(Step::Send { part, target, bytes: self.bytes.clone(), answered: true, deadline: self.deadline });
+        steps.push(Step::Send { part, target, bytes: self.bytes.clone(), answered: true, deadline });
         Called::Pending
     }
 }

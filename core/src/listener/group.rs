@@ -97,7 +97,7 @@ impl<R: GroupRequest> Group<R> {
     pub(crate) fn new(ctx: &Context<'_>, head: RequestHead) -> Result<Self, Undecodable> {
         let bridge = Bridge::new(head, ctx.config.cluster.kind);
         let request: R = bridge.decode()?;
-        let call = CoordinatorCall::new(request.group(), R::DEADLINE);
+        let call = CoordinatorCall::new(ctx.now.monotonic, request.group(), R::DEADLINE);
         Ok(Self { bridge, request, call })
     }
 

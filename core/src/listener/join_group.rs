@@ -61,7 +61,7 @@ impl JoinGroup {
         Ok(Self {
             unchanged: bridge.passes(),
             bridge,
-            call: CoordinatorCall::new(&request.group_id, timeout + WORK),
+            call: CoordinatorCall::new(ctx.now.monotonic, &request.group_id, timeout + WORK),
             request,
             hold_until: ctx.now.monotonic + timeout,
             wait: FIRST_WAIT,

@@ -48,7 +48,7 @@ impl LeaveGroup {
         } else {
             request.members.clone()
         };
-        let call = CoordinatorCall::new(&request.group_id, DEADLINE);
+        let call = CoordinatorCall::new(ctx.now.monotonic, &request.group_id, DEADLINE);
         Ok(Self { bridge, request, members, call, state: State::Together })
     }
 

@@ -16,6 +16,8 @@ mod fetch_wait;
 mod find_coordinator;
 mod frame_memory;
 mod group;
+#[cfg(test)]
+mod group_tests;
 mod join_group;
 mod lane_table;
 mod lanes;
@@ -39,6 +41,8 @@ mod search;
 mod split;
 mod split_groups;
 mod split_partitions;
+#[cfg(test)]
+mod split_tests;
 #[cfg(test)]
 mod tests;
 

@@ -54,7 +54,7 @@ impl OffsetFetch {
             // There are no transactions that could be open.
             ClusterKind::KafScale => request.require_stable = false,
         }
-        let call = CoordinatorCall::new(&request.group_id, DEADLINE);
+        let call = CoordinatorCall::new(ctx.now.monotonic, &request.group_id, DEADLINE);
         let state = if request.topics.is_none() { State::Expanding } else { State::Asking };
         Ok(Self { bridge, request, call, state })
     }
