@@ -1,17 +1,21 @@
 //! Fetch: split by partition owner, asked in rounds, merged.
 //!
 //! Every broker is asked without a wait first. When that brings too little, the partitions that brought nothing are
-//! asked again with short waits, until there is enough or the client's `max_wait` is over ([`super::fetch_wait`]). A partition that
+//! asked again with short waits, until there is enough or the client's `max_wait` is over ([`wait`]). A partition that
 //! is refused or whose connection is lost is asked for again, three times in all; that is safe, because a Fetch changes
 //! nothing.
+
+pub(crate) mod merge;
+#[cfg(test)]
+mod tests;
+mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
 use super::bridge::Bridge;
-use super::fetch_merge;
-use super::fetch_wait::{FetchWait, Pause, Progress, Verdict};
+
 use super::routes::{Key, Routes, Way};
 use crate::cluster::{Address, Answer, Cluster, Question};
 use crate::config::ClusterKind;
@@ -22,6 +26,7 @@ use crate::kafka::{
 };
 use crate::listener::request::{Part, PartResult, Reply, RequestHead, RequestMachine, Step, Target, Undecodable};
 use crate::time::Monotonic;
+use wait::{FetchWait, Pause, Progress, Verdict};
 
 /// How often a partition is asked for before its refusal goes to the client.
 const ROUNDS: u8 = 3;
@@ -103,7 +108,7 @@ impl Slot {
 
     fn fail(&mut self, request: &FetchRequest, code: ErrorCode) {
         let (_, index) = self.asked(request);
-        self.latest = Some(Latest { data: fetch_merge::failed(index, code), urgent: true });
+        self.latest = Some(Latest { data: merge::failed(index, code), urgent: true });
         self.phase = Phase::Resting;
     }
 }
@@ -319,7 +324,7 @@ impl Fetch {
         };
         self.throttle_time_ms = self.throttle_time_ms.max(response.throttle_time_ms);
         if response.error_code != ErrorCode::NONE {
-            steps.push(Step::Done(self.bridge.answer(&fetch_merge::refusal(
+            steps.push(Step::Done(self.bridge.answer(&merge::refusal(
                 &self.request,
                 self.bridge.client_version(),
                 response.error_code,
@@ -327,7 +332,7 @@ impl Fetch {
             ))));
             return;
         }
-        let passes = self.bridge.passes() && !patched.leader_hints && fetch_merge::is_presentable(&response);
+        let passes = self.bridge.passes() && !patched.leader_hints && merge::is_presentable(&response);
         self.whole = (passes && ask.slots.len() == self.slots.len()).then_some(payload);
 
         let mut expected = Expected::new(&self.request, &self.slots, &ask.slots);
@@ -407,11 +412,11 @@ impl Fetch {
         let request = &self.request;
         let several = self.parts > 1;
         let partitions = self.slots.iter_mut().map(|slot| match slot.latest.take() {
-            Some(latest) => fetch_merge::presented(version, latest.data),
-            None => fetch_merge::nothing(slot.asked(request).1),
+            Some(latest) => merge::presented(version, latest.data),
+            None => merge::nothing(slot.asked(request).1),
         });
         let limit = several.then_some(request.max_bytes);
-        self.bridge.answer(&fetch_merge::response(request, self.throttle_time_ms, limit, partitions))
+        self.bridge.answer(&merge::response(request, self.throttle_time_ms, limit, partitions))
     }
 }
 
@@ -419,7 +424,7 @@ impl RequestMachine for Fetch {
     fn start(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, steps: &mut Vec<Step>) {
         if self.names_a_session() {
             let code = ErrorCode::FETCH_SESSION_ID_NOT_FOUND;
-            let response = fetch_merge::refusal(&self.request, self.bridge.client_version(), code, code);
+            let response = merge::refusal(&self.request, self.bridge.client_version(), code, code);
             steps.push(Step::Done(self.bridge.answer(&response)));
         } else if self.slots.is_empty() {
             steps.push(Step::Done(self.answer()));

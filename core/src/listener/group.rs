@@ -1,9 +1,15 @@
 //! SyncGroup, Heartbeat and OffsetCommit: to the coordinator of the group and back.
 
+mod call;
+pub(crate) mod join;
+pub(crate) mod leave;
+pub(crate) mod offset_fetch;
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use super::bridge::Bridge;
-use super::coordinator_call::{Called, CoordinatorCall};
 use super::refusal::Refuse;
 use crate::cluster::{Answer, Cluster, Question};
 use crate::context::Context;
@@ -12,6 +18,7 @@ use crate::kafka::{
     SyncGroupRequest, SyncGroupResponse,
 };
 use crate::listener::request::{Part, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
+use call::{Called, CoordinatorCall};
 
 /// Time that a coordinator has for most calls.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);

@@ -3,10 +3,10 @@
 use super::any::Any;
 use super::fetch::Fetch;
 use super::group::Group;
-use super::join_group::JoinGroup;
-use super::leave_group::LeaveGroup;
+use super::group::join::JoinGroup;
+use super::group::leave::LeaveGroup;
+use super::group::offset_fetch::OffsetFetch;
 use super::list_groups::ListGroups;
-use super::offset_fetch::OffsetFetch;
 use super::request::{RequestHead, RequestMachine, Undecodable};
 use super::split::Split;
 use crate::context::Context;

@@ -7,29 +7,17 @@ mod admit;
 mod any;
 mod bridge;
 mod client;
-mod coordinator_call;
 mod fetch;
-mod fetch_merge;
-#[cfg(test)]
-mod fetch_tests;
-mod fetch_wait;
 mod find_coordinator;
 mod frame_memory;
 mod group;
-#[cfg(test)]
-mod group_tests;
-mod join_group;
 mod lane_table;
 mod lanes;
-mod leave_group;
 mod list_groups;
 mod local;
 mod machine;
 mod metadata;
 mod not_ready;
-#[cfg(test)]
-mod not_ready_tests;
-mod offset_fetch;
 mod pool;
 mod produce;
 mod refusal;
@@ -39,10 +27,6 @@ mod rig;
 mod routes;
 mod search;
 mod split;
-mod split_groups;
-mod split_partitions;
-#[cfg(test)]
-mod split_tests;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,9 @@
 //! What a request gets that can be sent nowhere: REQUEST_TIMED_OUT in its own layout, then the connection is closed
 //! (kafka-listener contract section 8). And what a version gets that is known but not advertised.
 
+#[cfg(test)]
+mod tests;
+
 use bytes::Bytes;
 
 use super::refusal::Refuse;
@@ -20,14 +23,12 @@ const FETCH_TOP_LEVEL: i16 = 7;
 
 /// Nothing can be served now. A request that does not decode, and a Produce with acks 0, get no answer.
 pub(crate) fn not_ready(head: &RequestHead, config: &ListenerConfig) -> Reply {
-    let code = match head.api {
-        ApiKey::Fetch if head.version < FETCH_TOP_LEVEL => ErrorCode::NOT_LEADER_OR_FOLLOWER,
-        _ => ErrorCode::REQUEST_TIMED_OUT,
+    let code = if head.api == ApiKey::Fetch && head.version < FETCH_TOP_LEVEL {
+        ErrorCode::NOT_LEADER_OR_FOLLOWER
+    } else {
+        ErrorCode::REQUEST_TIMED_OUT
     };
-    let frame = match head.api {
-        ApiKey::Metadata => metadata(head, config),
-        _ => refused(head, code),
-    };
+    let frame = if head.api == ApiKey::Metadata { metadata(head, config) } else { refused(head, code) };
     frame.map_or(Reply::Close, |frame| Reply::AnswerAndClose(vec![frame]))
 }
 

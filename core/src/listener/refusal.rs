@@ -16,7 +16,7 @@ use crate::kafka::{
     ProduceResponse, Request, Str, SyncGroupRequest, SyncGroupResponse, TopicProduceResponse,
 };
 use crate::kafka::{Coordinator, MemberResponse};
-use crate::listener::fetch_merge;
+use crate::listener::fetch::merge;
 
 /// A request that can be refused as a whole.
 pub(crate) trait Refuse: Request {
@@ -50,8 +50,8 @@ impl Refuse for ProduceRequest {
 impl Refuse for FetchRequest {
     fn refusal(&self, code: ErrorCode) -> FetchResponse {
         let partitions = self.topics.iter().flat_map(|topic| &topic.partitions);
-        let failed = partitions.map(|partition| fetch_merge::failed(partition.partition, code));
-        FetchResponse { error_code: code, ..fetch_merge::response(self, 0, None, failed) }
+        let failed = partitions.map(|partition| merge::failed(partition.partition, code));
+        FetchResponse { error_code: code, ..merge::response(self, 0, None, failed) }
     }
 }
 

@@ -266,9 +266,9 @@ impl Rig {
         match request {
             Request::Range(range) => Response::Range(self.range(range)),
             Request::Txn(txn) => {
-                let answer = |operation: &TxnOperation| match operation {
-                    TxnOperation::Range(range) => TxnAnswer::Range(self.range(range)),
-                    other => panic!("requests write nothing: {other:?}"),
+                let answer = |operation: &TxnOperation| {
+                    let TxnOperation::Range(range) = operation else { panic!("requests write nothing: {operation:?}") };
+                    TxnAnswer::Range(self.range(range))
                 };
                 Response::Txn(TxnResponse {
                     revision: self.revision,
@@ -276,7 +276,9 @@ impl Rig {
                     answers: txn.success.iter().map(answer).collect(),
                 })
             }
-            other => panic!("requests have no leases: {other:?}"),
+            Request::LeaseGrant { .. } | Request::LeaseKeepAlive { .. } | Request::LeaseRevoke { .. } => {
+                panic!("requests have no leases: {request:?}")
+            }
         }
     }
 

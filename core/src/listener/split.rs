@@ -1,5 +1,10 @@
 //! Requests whose items belong to different brokers: split by owner, merged in request order, each item answered once.
 
+mod groups;
+mod partitions;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::time::Duration;

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::request::{Fate, Reply};
-use super::rig::{Does, Rig, Sent};
 use crate::cluster::Question;
 use crate::kafka::{
     ErrorCode, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember,
@@ -14,6 +12,8 @@ use crate::kafka::{
     OffsetCommitResponseTopic, OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse,
     OffsetFetchResponsePartition, OffsetFetchResponseTopic, Str, SyncGroupRequest, SyncGroupResponse,
 };
+use crate::listener::request::{Fate, Reply};
+use crate::listener::rig::{Does, Rig, Sent};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::request::Fate;
-use super::rig::{Does, Ended, Rig, Sent, topic_id};
 use crate::cluster::Question;
 use crate::kafka::{
     ErrorCode, FetchPartition, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse, LeaderIdAndEpoch,
     PartitionData, Record, Str, build_batch,
 };
+use crate::listener::request::Fate;
+use crate::listener::rig::{Does, Ended, Rig, Sent, topic_id};
 
 const MS: Duration = Duration::from_millis(1);
 const NOT_LEADER: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;

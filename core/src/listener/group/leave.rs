@@ -5,14 +5,14 @@
 
 use bytes::Bytes;
 
-use super::bridge::Bridge;
-use super::coordinator_call::{Called, CoordinatorCall};
-use super::group::DEADLINE;
-use super::refusal::Refuse;
+use super::DEADLINE;
+use super::call::{Called, CoordinatorCall};
 use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
 use crate::kafka::{ErrorCode, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse};
+use crate::listener::bridge::Bridge;
+use crate::listener::refusal::Refuse;
 use crate::listener::request::{Part, PartResult, RequestHead, RequestMachine, Step, Undecodable};
 
 /// First version with a list of members.

@@ -1,12 +1,12 @@
 //! ListOffsets and OffsetForLeaderEpoch: split by partition owner.
 
-use super::routes::Key;
-use super::split::{Items, Place};
+use super::{Items, Place};
 use crate::kafka::{
     ErrorCode, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
     ListOffsetsTopicResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
     OffsetForLeaderPartitionResult, OffsetForLeaderTopic, OffsetForLeaderTopicResult, Str,
 };
+use crate::listener::routes::Key;
 
 /// An answer with the topic that it belongs to.
 #[derive(Debug)]

@@ -8,10 +8,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::bridge::Bridge;
-use super::coordinator_call::{Called, CoordinatorCall};
-use super::group::DEADLINE;
-use super::refusal::Refuse;
+use super::DEADLINE;
+use super::call::{Called, CoordinatorCall};
 use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
@@ -19,6 +17,8 @@ use crate::kafka::{
     ErrorCode, Message, OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse, OffsetFetchResponsePartition,
     Str,
 };
+use crate::listener::bridge::Bridge;
+use crate::listener::refusal::Refuse;
 use crate::listener::request::{Part, PartResult, RequestHead, RequestMachine, Step, Undecodable};
 
 /// First version with an error of the whole answer.

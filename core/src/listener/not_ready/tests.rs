@@ -4,9 +4,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::messages as theirs;
 use kafka_protocol::protocol::{Decodable, Message as TheirMessage};
 
-use super::not_ready::{not_ready, unsupported_version};
-use super::request::{Reply, RequestHead};
-use super::rig::head;
+use super::{not_ready, unsupported_version};
 use crate::config::ListenerConfig;
 use crate::kafka::{
     AlterConfigsRequest, AlterConfigsResource, AlterConfigsResourceResponse, AlterConfigsResponse, ApiKey, Coordinator,
@@ -28,6 +26,8 @@ use crate::kafka::{
     PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, Request, ResponseHeader, Str,
     SyncGroupRequest, SyncGroupResponse, TopicProduceData, TopicProduceResponse,
 };
+use crate::listener::request::{Reply, RequestHead};
+use crate::listener::rig::head;
 
 const TIMED_OUT: ErrorCode = ErrorCode::REQUEST_TIMED_OUT;
 const ID: [u8; 16] = [5; 16];

@@ -1,12 +1,12 @@
 //! DescribeGroups and DeleteGroups: split by group coordinator.
 
-use super::routes::Key;
-use super::split::{Items, Place};
+use super::{Items, Place};
 use crate::config::ClusterKind;
 use crate::kafka::{
     DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse, DescribeGroupsRequest, DescribeGroupsResponse,
     DescribedGroup, ErrorCode, Str,
 };
+use crate::listener::routes::Key;
 
 fn places(groups: &[Str]) -> Vec<Place> {
     let place = |(entry, group): (usize, &Str)| Place { key: Key::Group(group.as_str().to_owned()), entry, index: 0 };

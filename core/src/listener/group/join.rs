@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::bridge::Bridge;
-use super::coordinator_call::{Called, CoordinatorCall};
-use super::refusal::Refuse;
+use super::call::{Called, CoordinatorCall};
 use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
 use crate::kafka::{ErrorCode, JoinGroupRequest, JoinGroupResponse, Message};
+use crate::listener::bridge::Bridge;
+use crate::listener::refusal::Refuse;
 use crate::listener::request::{Part, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
 use crate::time::Monotonic;
 

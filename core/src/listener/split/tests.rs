@@ -7,8 +7,6 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::request::{Fate, Reply};
-use super::rig::{Does, Rig, Sent};
 use crate::cluster::Question;
 use crate::kafka::{
     AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse, CreatableTopic, CreatableTopicResult,
@@ -20,6 +18,8 @@ use crate::kafka::{
     OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, OffsetForLeaderPartition,
     OffsetForLeaderPartitionResult, OffsetForLeaderTopic, OffsetForLeaderTopicResult, Str,
 };
+use crate::listener::request::{Fate, Reply};
+use crate::listener::rig::{Does, Rig, Sent};
 
 const MS: Duration = Duration::from_millis(1);
 const NOT_LEADER: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::routes::{Key, Routes, Way};
 use crate::cluster::{Address, Cluster, Question};
 use crate::listener::request::{Part, PartResult, Step, Target};
+use crate::listener::routes::{Key, Routes, Way};
 use crate::time::Monotonic;
 
 /// Brokers that are tried for one call.
