@@ -1,65 +1,65 @@
-//! etcd and S3 as the world has them: the models, what is under way to them, and who waits.
+//! etcd and S3 as the world has them: the models, and who ordered what is under way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kafscale_proxy_core::model::Link;
+use kafscale_proxy_core::model::broker::EtcdToken;
 use kafscale_proxy_core::model::etcd::{EtcdModel, WatchFact, WatchFacts, WatchToken};
 use kafscale_proxy_core::model::s3::{self, MemoryBlobs, S3Model};
-use kafscale_proxy_core::model::{Link, Reply};
-use kafscale_proxy_core::{Monotonic, OperationId, effects, etcd, inputs};
+use kafscale_proxy_core::{OperationId, effects, etcd, inputs};
 
-/// Who ordered something: a shard, and the shard's name for it.
-pub type Order = (usize, OperationId);
+/// Who watches: a shard or a broker, and its own name for the watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watcher {
+    /// A shard of the proxy.
+    Shard(usize, OperationId),
+    /// A broker.
+    Broker(usize, EtcdToken),
+}
 
 /// The one etcd of the world.
 #[derive(Default)]
 pub struct EtcdSide {
     /// The model; tests look into it and change it.
     pub model: EtcdModel,
-    watches: BTreeMap<WatchToken, Order>,
+    /// The way of the proxy's requests.
+    pub link: Link,
+    watches: BTreeMap<WatchToken, Watcher>,
     tokens: u64,
 }
 
 impl EtcdSide {
-    /// A request arrives.
-    pub fn request(
-        &mut self,
-        now: Monotonic,
-        link: Link,
-        request: &etcd::Request,
-        facts: &mut WatchFacts,
-    ) -> Reply<etcd::Response, etcd::Refusal> {
-        self.model.request(now, link, request, facts)
-    }
-
     /// A watch arrives.
-    pub fn watch(&mut self, link: Link, order: Order, request: &etcd::WatchRequest, facts: &mut WatchFacts) {
+    pub(super) fn watch(&mut self, link: Link, watcher: Watcher, request: &etcd::WatchRequest, facts: &mut WatchFacts) {
         self.tokens += 1;
         let token = WatchToken(self.tokens);
-        self.watches.insert(token, order);
+        self.watches.insert(token, watcher);
         self.model.watch(link, token, request, facts);
     }
 
     /// The owner of a watch asked for its end.
-    pub fn cancel_watch(&mut self, order: Order, facts: &mut WatchFacts) {
-        let token = self.watches.iter().find_map(|(token, owner)| (*owner == order).then_some(*token));
+    pub(super) fn cancel_watch(&mut self, watcher: Watcher, facts: &mut WatchFacts) {
+        let token = self.watches.iter().find_map(|(token, owner)| (*owner == watcher).then_some(*token));
         if let Some(token) = token {
             self.model.cancel_watch(token, facts);
         }
     }
 
-    /// What a shard is told of a fact about one of its watches.
-    pub fn told(&mut self, token: WatchToken, fact: WatchFact) -> Option<(usize, inputs::Etcd)> {
-        let (shard, operation) = *self.watches.get(&token)?;
-        let told = match fact {
-            WatchFact::Created => inputs::Etcd::WatchCreated { operation },
-            WatchFact::Events { revision, events } => inputs::Etcd::WatchEvents { operation, revision, events },
-            WatchFact::Ended(end) => {
-                self.watches.remove(&token);
-                inputs::Etcd::WatchEnded { operation, end }
-            }
-        };
-        Some((shard, told))
+    /// Breaks every watch of the proxy, as a lost connection does.
+    pub(super) fn break_watches(&mut self, facts: &mut WatchFacts) {
+        let tokens = self.watches.iter().filter(|(_, watcher)| matches!(watcher, Watcher::Shard(..)));
+        for token in tokens.map(|(token, _)| *token).collect::<Vec<_>>() {
+            self.model.break_watch(token, facts);
+        }
+    }
+
+    /// Who is to be told of a fact.
+    pub(super) fn watcher(&mut self, token: WatchToken, fact: &WatchFact) -> Option<Watcher> {
+        match fact {
+            WatchFact::Created | WatchFact::Events { .. } => self.watches.get(&token).copied(),
+            WatchFact::Ended(_) => self.watches.remove(&token),
+        }
     }
 }
 
@@ -69,18 +69,21 @@ pub struct S3Side {
     pub model: S3Model,
     /// The bytes behind its objects.
     pub blobs: MemoryBlobs,
-    orders: BTreeMap<s3::Token, Order>,
-    opened: BTreeMap<Order, s3::Token>,
+    /// The way of the proxy's requests.
+    pub link: Link,
+    orders: BTreeMap<s3::Token, (usize, OperationId)>,
+    opened: BTreeMap<(usize, OperationId), s3::Token>,
     tokens: u64,
 }
 
 impl S3Side {
     /// A store whose bucket exists.
-    pub fn new(min_part_bytes: u64) -> Self {
+    pub(super) fn new(min_part_bytes: u64) -> Self {
         let settings = s3::Settings { min_part_bytes, ..s3::Settings::default() };
         Self {
             model: S3Model::with_bucket(settings),
             blobs: MemoryBlobs::default(),
+            link: Link::default(),
             orders: BTreeMap::new(),
             opened: BTreeMap::new(),
             tokens: 0,
@@ -88,12 +91,12 @@ impl S3Side {
     }
 
     /// An order arrives: who is told what of it, and how much later than usual.
-    pub fn arrive(&mut self, shard: usize, link: Link, order: effects::S3) -> Vec<(usize, Duration, inputs::S3)> {
+    pub(super) fn arrive(&mut self, shard: usize, order: effects::S3) -> Vec<(usize, Duration, inputs::S3)> {
         let input = match order {
             effects::S3::Request { operation, request } => {
                 let token = self.token((shard, operation));
                 self.opened.insert((shard, operation), token);
-                s3::Input::Requested { token, link, request }
+                s3::Input::Requested { token, link: self.link, request }
             }
             effects::S3::ReadObject { operation, object, max_bytes } => {
                 let object = *self.opened.get(&(shard, object)).expect("an object is read after it was opened");
@@ -103,7 +106,7 @@ impl S3Side {
                 let object = *self.opened.get(&(shard, object)).expect("an object is released after it was opened");
                 s3::Input::Released { object }
             }
-            // Everything of the world ends by itself; a cancelled request may be carried out all the same.
+            // Requests of the world end by themselves; a cancelled one may be carried out all the same.
             effects::S3::Cancel { .. } => return Vec::new(),
         };
         let (mut inputs, mut told) = (vec![input], Vec::new());
@@ -134,7 +137,7 @@ impl S3Side {
         }
     }
 
-    fn token(&mut self, order: Order) -> s3::Token {
+    fn token(&mut self, order: (usize, OperationId)) -> s3::Token {
         self.tokens += 1;
         let token = s3::Token(self.tokens);
         self.orders.insert(token, order);

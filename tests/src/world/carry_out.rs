@@ -1,0 +1,207 @@
+//! The world as a driver: it carries out what machines and brokers order.
+
+use bytes::BytesMut;
+use kafscale_proxy_core::inputs::{self, BrokerConnectionId, ConnectError};
+use kafscale_proxy_core::model::broker::{self, ConnectionId};
+use kafscale_proxy_core::{Effect, Effects, Input, effects, s3};
+
+use super::{Event, FIN, HOP, Watcher, World};
+use crate::world::shard::Socket;
+
+impl World {
+    pub(super) fn carry_out(&mut self, shard: usize, effects: Effects) {
+        self.trace.add(self.now().monotonic, shard, &effects);
+        for effect in effects {
+            match effect {
+                Effect::Client(order) => self.carry_out_client(shard, order),
+                Effect::Broker(order) => self.carry_out_socket(shard, order),
+                Effect::Http(order) => self.carry_out_http(shard, order),
+                Effect::Etcd(effects::Etcd::Request { operation, request }) => {
+                    self.timeline.plan(HOP, Event::EtcdRequest { from: Watcher::Shard(shard, operation), request });
+                }
+                Effect::Etcd(effects::Etcd::Watch { operation, request }) => {
+                    self.timeline.plan(HOP, Event::EtcdWatch { from: Watcher::Shard(shard, operation), request });
+                }
+                Effect::Etcd(effects::Etcd::Cancel { operation }) => {
+                    self.timeline.plan(HOP, Event::EtcdCancel { from: Watcher::Shard(shard, operation) });
+                }
+                Effect::S3(order) => {
+                    if let effects::S3::Request { request: s3::Request::DeleteObject { key }, .. } = &order {
+                        self.deletes.ordered(key);
+                    }
+                    self.timeline.plan(HOP, Event::S3 { shard, order });
+                }
+                Effect::TempFile(order) => self.carry_out_file(shard, order),
+                Effect::Compute { operation, job } => {
+                    self.fact(HOP, shard, Input::Computed { operation, result: job.run() });
+                }
+            }
+        }
+    }
+
+    fn carry_out_client(&mut self, shard: usize, order: effects::Client) {
+        match order {
+            effects::Client::Write { client, bytes } => {
+                if let Some(open) = self.clients.get_mut(&client) {
+                    open.machine.received(&bytes);
+                }
+            }
+            effects::Client::Close { client } => {
+                if let Some(open) = self.clients.get_mut(&client) {
+                    open.machine.closed();
+                }
+                self.fact(FIN, shard, Input::Client(inputs::Client::Closed { client }));
+            }
+            // Clients of the world send little and at once; what they sent has been told by then.
+            effects::Client::Pause { .. } | effects::Client::Resume { .. } | effects::Client::StopAccepting => {}
+        }
+    }
+
+    fn carry_out_socket(&mut self, shard: usize, order: effects::Broker) {
+        match order {
+            effects::Broker::Connect { connection, address } => {
+                self.timeline.plan(HOP, Event::Dial { shard, connection, address });
+            }
+            effects::Broker::Write { connection, bytes } => {
+                let Some(socket) = self.shards[shard].sockets.get_mut(&connection) else { return };
+                socket.accepted += bytes.len() as u64;
+                let (broker, connection) = (socket.broker, socket.connection);
+                let bytes = BytesMut::from(&bytes[..]);
+                let input = broker::Input::Received { connection, bytes };
+                self.timeline.plan(HOP, Event::Broker { broker, input });
+            }
+            effects::Broker::Close { connection } => self.close_socket(shard, connection),
+            effects::Broker::Pause { .. } | effects::Broker::Resume { .. } => {}
+        }
+    }
+
+    /// The proxy closes a connection, or gives a dial up.
+    fn close_socket(&mut self, shard: usize, connection: BrokerConnectionId) {
+        let told = match self.shards[shard].sockets.remove(&connection) {
+            Some(socket) => {
+                self.peers.remove(&(socket.broker, socket.connection));
+                let input = broker::Input::Closed { connection: socket.connection };
+                self.timeline.plan(FIN, Event::Broker { broker: socket.broker, input });
+                inputs::Broker::Closed { connection, accepted_bytes: socket.accepted }
+            }
+            // The dial is on its way; its end is told when it arrives.
+            None => return,
+        };
+        self.fact(FIN, shard, Input::Broker(told));
+    }
+
+    pub(super) fn dialled(&mut self, shard: usize, connection: BrokerConnectionId, address: &str) {
+        let host = address.split(':').next().unwrap_or_default();
+        let number = host.strip_prefix("broker-").and_then(|number| number.parse::<usize>().ok());
+        let running = number.filter(|number| self.brokers.get(*number).is_some_and(|broker| broker.is_running()));
+        let told = match running {
+            Some(broker) => {
+                let inner = ConnectionId(self.draw());
+                self.peers.insert((broker, inner), (shard, connection));
+                let socket = Socket { broker, connection: inner, accepted: 0 };
+                self.shards[shard].sockets.insert(connection, socket);
+                let input = broker::Input::Connected { connection: inner };
+                self.timeline.plan(std::time::Duration::ZERO, Event::Broker { broker, input });
+                inputs::Broker::Connected { connection }
+            }
+            None => {
+                let error = ConnectError("connection refused".into());
+                inputs::Broker::ConnectFailed { connection, error }
+            }
+        };
+        self.fact(HOP, shard, Input::Broker(told));
+    }
+
+    pub(super) fn carry_out_broker(&mut self, broker: usize, effects: Vec<broker::Effect>) {
+        for effect in effects {
+            match effect {
+                broker::Effect::Write { connection, bytes } => {
+                    if let Some((shard, connection)) = self.peers.get(&(broker, connection)).copied() {
+                        let bytes = BytesMut::from(&bytes[..]);
+                        let input = Input::Broker(inputs::Broker::Received { connection, bytes });
+                        self.fact(HOP, shard, input);
+                    }
+                }
+                broker::Effect::Close { connection } => self.broker_closed(broker, connection),
+                broker::Effect::Etcd { token, request } => {
+                    self.timeline.plan(HOP, Event::EtcdRequest { from: Watcher::Broker(broker, token), request });
+                }
+                broker::Effect::EtcdWatch { token, request } => {
+                    self.timeline.plan(HOP, Event::EtcdWatch { from: Watcher::Broker(broker, token), request });
+                }
+                broker::Effect::Stopped => {
+                    let open: Vec<ConnectionId> =
+                        self.peers.keys().filter(|(of, _)| *of == broker).map(|(_, connection)| *connection).collect();
+                    open.into_iter().for_each(|connection| self.broker_closed(broker, connection));
+                }
+            }
+        }
+    }
+
+    /// A broker closes a connection: the proxy is told after what was written before.
+    fn broker_closed(&mut self, broker: usize, connection: ConnectionId) {
+        if let Some((shard, connection)) = self.peers.remove(&(broker, connection))
+            && let Some(socket) = self.shards[shard].sockets.remove(&connection)
+        {
+            let closed = inputs::Broker::Closed { connection, accepted_bytes: socket.accepted };
+            self.fact(FIN, shard, Input::Broker(closed));
+        }
+    }
+
+    fn carry_out_http(&mut self, shard: usize, order: effects::Http) {
+        match order {
+            effects::Http::ReadBody { operation, exchange, max_bytes } => {
+                let Some(open) = self.exchanges.get_mut(&exchange) else { return };
+                let result = open.machine.read(max_bytes);
+                self.fact(HOP, shard, Input::Http(inputs::Http::BodyRead { operation, result }));
+            }
+            // Reads of the world end by themselves.
+            effects::Http::CancelRead { .. } => {}
+            effects::Http::Respond { exchange, head, body } => {
+                let Some(open) = self.exchanges.get_mut(&exchange) else { return };
+                match body {
+                    effects::ResponseBody::Whole(bytes) => {
+                        open.machine.responded(head, None);
+                        open.machine.received(&bytes);
+                        self.fact(HOP, shard, Input::Http(inputs::Http::Ended { exchange }));
+                    }
+                    effects::ResponseBody::Streamed { length } => open.machine.responded(head, Some(length)),
+                }
+            }
+            effects::Http::SendChunk { operation, exchange, bytes } => {
+                let Some(open) = self.exchanges.get_mut(&exchange) else { return };
+                open.machine.received(&bytes);
+                let complete = open.machine.is_complete();
+                self.fact(HOP, shard, Input::Http(inputs::Http::ChunkAccepted { operation }));
+                if complete {
+                    self.fact(HOP, shard, Input::Http(inputs::Http::Ended { exchange }));
+                }
+            }
+            effects::Http::Abort { exchange } => {
+                if let Some(open) = self.exchanges.get_mut(&exchange) {
+                    open.machine.aborted();
+                }
+                self.fact(HOP, shard, Input::Http(inputs::Http::Ended { exchange }));
+            }
+        }
+    }
+
+    fn carry_out_file(&mut self, shard: usize, order: effects::TempFile) {
+        let files = &mut self.shards[shard];
+        let told = match order {
+            effects::TempFile::Create { operation, file } => {
+                files.create_file(file);
+                inputs::TempFile::Finished { operation, result: Ok(()) }
+            }
+            effects::TempFile::Append { operation, file, bytes } => {
+                files.append_file(file, &bytes);
+                inputs::TempFile::Finished { operation, result: Ok(()) }
+            }
+            effects::TempFile::Read { operation, file, max_bytes } => {
+                inputs::TempFile::ChunkRead { operation, result: files.read_file(file, max_bytes) }
+            }
+            effects::TempFile::Remove { file } => return files.remove_file(file),
+        };
+        self.fact(HOP, shard, Input::TempFile(told));
+    }
+}

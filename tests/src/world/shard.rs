@@ -1,0 +1,88 @@
+//! One machine of the world, and what a driver keeps for it: files, and what was written to which socket.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use kafscale_proxy_core::inputs::{BrokerConnectionId, FileId, ReadResult};
+use kafscale_proxy_core::model::broker::ConnectionId;
+use kafscale_proxy_core::{Config, Effects, Input, Now, Proxy};
+
+/// A connection of a shard to a broker.
+pub(super) struct Socket {
+    pub(super) broker: usize,
+    pub(super) connection: ConnectionId,
+    /// Bytes that the socket took from the machine.
+    pub(super) accepted: u64,
+}
+
+/// A temporary file.
+#[derive(Default)]
+struct File {
+    content: BytesMut,
+    read: usize,
+}
+
+/// A shard.
+pub(super) struct Shard {
+    pub(super) proxy: Proxy,
+    pub(super) sockets: BTreeMap<BrokerConnectionId, Socket>,
+    files: BTreeMap<FileId, File>,
+}
+
+impl Shard {
+    pub(super) fn new(config: Config, seed: [u8; 32], now: Now) -> Self {
+        Self { proxy: Proxy::new(config, seed, now), sockets: BTreeMap::new(), files: BTreeMap::new() }
+    }
+
+    /// Tells a fact.
+    ///
+    /// # Panics
+    ///
+    /// When the machine says that its driver broke the contract.
+    pub(super) fn tell(&mut self, now: Now, input: Input) -> Effects {
+        let mut effects = Effects::new();
+        if let Err(misuse) = self.proxy.handle_input(now, input, &mut effects) {
+            panic!("the world broke the driver's contract: {misuse}");
+        }
+        effects
+    }
+
+    /// Does what is due.
+    ///
+    /// # Panics
+    ///
+    /// When something is still due afterwards: invariant I7.
+    pub(super) fn wake(&mut self, now: Now) -> Effects {
+        let mut effects = Effects::new();
+        self.proxy.handle_timeout(now, &mut effects);
+        if let Some(next) = self.proxy.poll_timeout() {
+            assert!(next.at > now.monotonic, "still due after handle_timeout: {:?}", next.reason);
+        }
+        effects
+    }
+
+    pub(super) fn create_file(&mut self, file: FileId) {
+        self.files.insert(file, File::default());
+    }
+
+    pub(super) fn append_file(&mut self, file: FileId, bytes: &Bytes) {
+        self.files.get_mut(&file).expect("a file is written after it was created").content.extend_from_slice(bytes);
+    }
+
+    pub(super) fn read_file(&mut self, file: FileId, max_bytes: usize) -> ReadResult {
+        let file = self.files.get_mut(&file).expect("a file is read after it was created");
+        let end = file.content.len().min(file.read + max_bytes);
+        let bytes = Bytes::copy_from_slice(&file.content[file.read..end]);
+        file.read = end;
+        if bytes.is_empty() { ReadResult::End } else { ReadResult::Chunk(bytes) }
+    }
+
+    pub(super) fn remove_file(&mut self, file: FileId) {
+        self.files.remove(&file);
+    }
+
+    /// Temporary files that were not removed.
+    pub(super) fn files(&self) -> usize {
+        self.files.len()
+    }
+}
