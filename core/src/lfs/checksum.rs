@@ -85,12 +85,12 @@ impl Digests {
     }
 
     /// The digests of all bytes taken so far.
-    pub(crate) fn finish(self) -> Checksums {
-        let sha256: [u8; 32] = self.sha256.finalize().into();
-        let (algorithm, chosen) = match self.chosen {
+    pub(crate) fn finish(&self) -> Checksums {
+        let sha256: [u8; 32] = self.sha256.clone().finalize().into();
+        let (algorithm, chosen) = match &self.chosen {
             Chosen::Sha256 => (Algorithm::Sha256, Some(hex(&sha256))),
-            Chosen::Md5(md5) => (Algorithm::Md5, Some(hex(&md5.finalize()))),
-            Chosen::Crc32(crc32) => (Algorithm::Crc32, Some(hex(&crc32.finalize().to_be_bytes()))),
+            Chosen::Md5(md5) => (Algorithm::Md5, Some(hex(&md5.clone().finalize()))),
+            Chosen::Crc32(crc32) => (Algorithm::Crc32, Some(hex(&crc32.clone().finalize().to_be_bytes()))),
             Chosen::None => (Algorithm::None, None),
         };
         Checksums { sha256, algorithm, chosen }

@@ -398,7 +398,7 @@ impl Download {
         let exchange = self.requester.exchange();
         let in_memory = wanted.size <= call.shared.config.download_memory_bytes;
         let aside = if in_memory {
-            Aside::Memory(BytesMut::new())
+            Aside::Memory(BytesMut::with_capacity(usize::try_from(size).unwrap_or(0)))
         } else {
             let file = call.ctx.ids.file();
             call.out.push(Decision::CreateFile { exchange, file });

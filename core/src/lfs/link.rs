@@ -28,9 +28,9 @@ pub(crate) enum Fact {
     Ready,
     /// The answer payload, correlation id first.
     Answered(BytesMut),
-    /// The request will not be answered.
+    /// The connection has ended, and with it the request that was on its way.
     Unanswered(Fate),
-    /// The connection has ended, or never stood.
+    /// The connection has ended, or never stood; nothing was on its way.
     Down,
 }
 
@@ -101,9 +101,8 @@ impl Link {
                 if let Some(gone) = link.take() {
                     call.ctx.timers.clear(Timer::BrokerConnection(gone.id));
                     gone.connection.closed(accepted_bytes, &mut events);
-                    let mut facts: Vec<Fact> = events.into_iter().filter_map(without_writing).collect();
-                    facts.push(Fact::Down);
-                    return facts;
+                    let facts: Vec<Fact> = events.into_iter().filter_map(without_writing).collect();
+                    return if facts.is_empty() { vec![Fact::Down] } else { facts };
                 }
             }
         }

@@ -48,7 +48,8 @@ enum Exchange {
 impl Lfs {
     pub(crate) fn new(config: &LfsConfig) -> Self {
         let shared = Shared {
-            memory: Budget::new(config.upload_memory_bytes as u64),
+            // One part must fit, whatever the settings say: else no upload could ever begin.
+            memory: Budget::new(config.upload_memory_bytes.max(config.chunk_bytes) as u64),
             disk: Budget::new(config.download_disk_bytes),
             cleanups: Cleanups::default(),
             connections: BTreeMap::new(),

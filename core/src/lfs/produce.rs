@@ -465,7 +465,15 @@ impl Produce {
 
     fn on_published(&mut self, call: &mut Call<'_, '_>, published: Published) {
         match published {
-            Published::Pending => {}
+            Published::Pending => {
+                // A refusal has come after the client had gone: nobody waits for another try.
+                if let State::Publishing { publish, .. } = &self.state
+                    && !publish.is_sent()
+                    && !self.requester.is_waiting()
+                {
+                    self.end(call, Ending::ClientGone);
+                }
+            }
             Published::Ended(ending, offset) => {
                 if let (State::Publishing { stored, envelope, .. }, Ending::Acknowledged) = (&self.state, ending) {
                     let (size, envelope) = (stored.size, envelope.clone());
@@ -482,7 +490,7 @@ impl Produce {
         call.shared.stats.topic(&self.request.topic).ok += 1;
         call.shared.stats.uploaded_bytes += size;
         call.shared.stats.upload_duration.observe(duration);
-        tracing::info!(
+        tracing::debug!(
             request_id = %Printable(self.requester.request_id()),
             topic = self.request.topic,
             object = self.key,

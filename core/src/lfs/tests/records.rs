@@ -170,3 +170,13 @@ fn the_topic_is_checked_again_after_the_upload() {
         bench.assert_nothing_left();
     }
 }
+
+#[test]
+fn a_connection_that_took_nothing_is_replaced_by_one_other() {
+    let mut bench = Bench::sent();
+    bench.closed(0);
+    let log = bench.read();
+    assert_eq!(log.len(), 1, "one dial, and it is not disturbed by the end of the old one: {log:?}");
+    bench.connected();
+    assert!(bench.read()[0].starts_with("write"));
+}

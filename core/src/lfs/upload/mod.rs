@@ -230,8 +230,7 @@ impl Upload {
         if let Some(promised) = self.blob.promised_size.filter(|promised| size != *promised) {
             return self.fail(call, Failure::SizeMismatch(promised));
         }
-        let digests = std::mem::replace(&mut coming.digests, Digests::new(Algorithm::None));
-        let stored = Stored { size, checksums: digests.finish() };
+        let stored = Stored { size, checksums: coming.digests.finish() };
         if self.blob.checksum.as_deref().is_some_and(|expected| !stored.checksums.matches(expected)) {
             return self.fail(call, Failure::ChecksumMismatch);
         }
