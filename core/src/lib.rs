@@ -54,5 +54,6 @@ pub use broker::SaslPlain;
 pub use effect::{Effect, Effects};
 pub use input::Input;
 pub use lfs::checksum::Algorithm;
+pub use lfs::{DURATION_BUCKETS_MS, DurationHistogram, LfsStats, TopicStats};
 pub use proxy::Proxy;
 pub use stats::Stats;

@@ -139,7 +139,12 @@ impl Download {
                 self.disk = wanted.size;
                 self.open(call, wanted, 1);
             }
-            other => self.state = other,
+            other @ (State::ReadingRequest(_)
+            | State::Presigning(_)
+            | State::Opening(..)
+            | State::Verifying(_)
+            | State::Sending { .. }
+            | State::Over) => self.state = other,
         }
     }
 
@@ -198,30 +203,25 @@ impl Download {
         outcome: Outcome<Response, Refusal>,
     ) {
         let opened = s3_call::expect(outcome, opened);
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Opening(wanted, tries) => {
-                let (again, reason) = match opened {
-                    Outcome::Applied((size, content_type)) => {
-                        return self.verify(call, wanted, object, size, content_type);
-                    }
-                    Outcome::NotApplied(refusal) => (s3_call::is_transient(&refusal), format!("{refusal:?}")),
-                    // Reading changes nothing, so it may be repeated.
-                    Outcome::Unknown(reason) => (true, reason),
-                };
-                if again && tries < s3_call::TRIES {
-                    self.state = State::Opening(wanted, tries + 1);
-                    let at = call.ctx.now.monotonic + s3_call::wait_before(tries + 1);
-                    call.ctx.timers.set(Timer::ExchangeRetry(self.requester.exchange()), at);
-                } else {
-                    self.get_failed(call, &reason);
-                }
+        let State::Opening(wanted, tries) = &self.state else {
+            if let Outcome::Applied(_) = opened {
+                call.out.push(Decision::ReleaseObject { object });
             }
-            other => {
-                self.state = other;
-                if let Outcome::Applied(_) = opened {
-                    call.out.push(Decision::ReleaseObject { object });
-                }
-            }
+            return;
+        };
+        let (wanted, tries) = (wanted.clone(), *tries);
+        let (again, reason) = match opened {
+            Outcome::Applied((size, content_type)) => return self.verify(call, wanted, object, size, content_type),
+            Outcome::NotApplied(refusal) => (s3_call::is_transient(&refusal), format!("{refusal:?}")),
+            // Reading changes nothing, so it may be repeated.
+            Outcome::Unknown(reason) => (true, reason),
+        };
+        if again && tries < s3_call::TRIES {
+            self.state = State::Opening(wanted, tries + 1);
+            let at = call.ctx.now.monotonic + s3_call::wait_before(tries + 1);
+            call.ctx.timers.set(Timer::ExchangeRetry(self.requester.exchange()), at);
+        } else {
+            self.get_failed(call, &reason);
         }
     }
 
@@ -412,13 +412,10 @@ impl Download {
     }
 
     fn verified(&mut self, call: &mut Call<'_, '_>) {
-        let verifying = match std::mem::replace(&mut self.state, State::Over) {
-            State::Verifying(verifying) => verifying,
-            other => {
-                self.state = other;
-                return;
-            }
-        };
+        if !matches!(self.state, State::Verifying(_)) {
+            return;
+        }
+        let State::Verifying(verifying) = std::mem::replace(&mut self.state, State::Over) else { return };
         let Verifying { wanted, content_type, digest, got, aside, .. } = verifying;
         let actual = hex(&digest.finalize());
         if actual != wanted.sha256 {

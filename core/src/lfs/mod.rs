@@ -7,7 +7,7 @@
 mod broker_choice;
 mod budget;
 mod call;
-pub mod checksum;
+pub(crate) mod checksum;
 mod cleanup;
 mod decision;
 mod download;
@@ -29,12 +29,13 @@ mod s3_call;
 mod s3_health;
 mod stats;
 #[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test names the few variants that it is about")]
 mod tests;
 mod upload;
 mod utc;
 mod verdict;
 
-pub use cleanup::CleanupId;
+pub(crate) use cleanup::CleanupId;
 pub(crate) use decision::Decision;
 pub(crate) use machine::Lfs;
 pub(crate) use purpose::Purpose;

@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn partitions_are_never_negative() {
-        assert_eq!(partition_of(b"21", 7), i32::try_from((-973_932_308_i32 & 0x7fff_ffff) % 7).unwrap());
+        assert_eq!(partition_of(b"21", 7), (-973_932_308 & 0x7fff_ffff) % 7);
         assert_eq!(partition_of(b"21", 0), 0);
         assert_eq!(partition_of(b"21", 1), 0);
     }

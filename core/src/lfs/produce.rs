@@ -182,12 +182,10 @@ impl Produce {
     /// The memory that was waited for is reserved.
     pub(crate) fn on_memory(&mut self, call: &mut Call<'_, '_>) {
         call.ctx.timers.clear(Timer::ExchangeProgress(self.requester.exchange()));
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::AwaitingMemory { before, partition } => self.upload(call, before, partition),
-            other => {
-                self.state = other;
-                call.shared.memory.release(self.share_bytes(call));
-            }
+        if matches!(self.state, State::AwaitingMemory { .. })
+            && let State::AwaitingMemory { before, partition } = std::mem::replace(&mut self.state, State::Over)
+        {
+            self.upload(call, before, partition);
         }
     }
 
@@ -228,10 +226,11 @@ impl Produce {
 
     /// The removal of the blob has had its first try.
     pub(crate) fn on_removed(&mut self, call: &mut Call<'_, '_>) {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Removing { error: Some(error) } => self.requester.refuse(call, &error, &self.request.topic),
-            State::Removing { error: None } => {}
-            other => self.state = other,
+        if matches!(self.state, State::Removing { .. })
+            && let State::Removing { error } = std::mem::replace(&mut self.state, State::Over)
+            && let Some(error) = error
+        {
+            self.requester.refuse(call, &error, &self.request.topic);
         }
     }
 
@@ -352,10 +351,13 @@ impl Produce {
     fn on_reached(&mut self, call: &mut Call<'_, '_>, reached: Reached) {
         match reached {
             Reached::Pending => {}
-            Reached::Ready => match std::mem::replace(&mut self.state, State::Over) {
-                State::Reaching { before, partition, .. } => self.reserve(call, before, partition),
-                other => self.state = other,
-            },
+            Reached::Ready => {
+                if matches!(self.state, State::Reaching { .. })
+                    && let State::Reaching { before, partition, .. } = std::mem::replace(&mut self.state, State::Over)
+                {
+                    self.reserve(call, before, partition);
+                }
+            }
             Reached::Failed(NotReached::NotServing(reason)) => self.refuse(call, &not_serving(reason)),
             Reached::Failed(NotReached::Unreachable | NotReached::NobodyLeft) => {
                 let error = ApiError::new(Code::BackendUnavailable, "no broker can be reached; nothing was uploaded");
@@ -402,35 +404,40 @@ impl Produce {
     fn on_progress(&mut self, call: &mut Call<'_, '_>, progress: Progress) {
         match progress {
             Progress::Pending => {}
-            Progress::Stored(stored) => match std::mem::replace(&mut self.state, State::Over) {
-                State::Uploading { before, partition, .. } => {
+            Progress::Stored(stored) => {
+                if matches!(self.state, State::Uploading { .. })
+                    && let State::Uploading { before, partition, .. } = std::mem::replace(&mut self.state, State::Over)
+                {
                     self.state = State::CheckingGeneration { before, partition, stored };
                     self.ask_generation(call);
                 }
-                other => self.state = other,
-            },
-            Progress::Failed(failure) => match std::mem::replace(&mut self.state, State::Over) {
-                State::Uploading { upload, .. } => {
-                    self.close_link(call);
-                    call.shared.stats.topic(&self.request.topic).errors += 1;
-                    match failure_error(&failure) {
-                        Some(error) => self.requester.refuse(call, &error, &self.request.topic),
-                        None => tracing::info!(
-                            request_id = %Printable(self.requester.request_id()),
-                            topic = self.request.topic,
-                            ?failure,
-                            "the client went during an upload"
-                        ),
-                    }
-                    if let Failure::Broken(_) = failure {
-                        self.requester.abort(call);
-                    }
+            }
+            Progress::Failed(failure) => {
+                if matches!(self.state, State::Uploading { .. })
+                    && let State::Uploading { upload, .. } = std::mem::replace(&mut self.state, State::Over)
+                {
                     self.state = State::Stopping { upload };
+                    self.on_upload_failed(call, &failure);
                     self.when_settled(call);
                 }
-                other => self.state = other,
-            },
+            }
         }
+    }
+
+    fn on_upload_failed(&mut self, call: &mut Call<'_, '_>, failure: &Failure) {
+        self.close_link(call);
+        call.shared.stats.topic(&self.request.topic).errors += 1;
+        if let Some(error) = failure_error(failure) {
+            self.requester.refuse(call, &error, &self.request.topic);
+            return;
+        }
+        tracing::info!(
+            request_id = %Printable(self.requester.request_id()),
+            topic = self.request.topic,
+            ?failure,
+            "an upload broke off"
+        );
+        self.requester.abort(call);
     }
 
     /// Removes what an upload that was given up has left behind, once nothing of it is in flight.

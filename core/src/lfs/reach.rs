@@ -96,12 +96,12 @@ impl Reach {
 
     /// The link has ended before it was ready.
     pub(crate) fn on_down(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Reached {
-        match std::mem::replace(&mut self.phase, Phase::Waiting) {
-            Phase::Dialing(left) => self.dial(call, link, left),
-            other => {
-                self.phase = other;
-                Reached::Pending
+        match &mut self.phase {
+            Phase::Dialing(left) => {
+                let left = std::mem::take(left);
+                self.dial(call, link, left)
             }
+            Phase::Choosing(_) | Phase::Waiting => Reached::Pending,
         }
     }
 

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::operation::Outcome;
 use crate::s3::{Refusal, Request, Response};
 
@@ -68,13 +66,10 @@ pub(crate) fn done(response: Response) -> Option<()> {
     (response == Response::Done).then_some(())
 }
 
-/// Bytes in all pieces together.
-pub(crate) fn total(body: &[Bytes]) -> usize {
-    body.iter().map(Bytes::len).sum()
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     #[test]

@@ -4,18 +4,20 @@ use super::*;
 
 #[test]
 fn refusals_cost_nothing() {
+    type Header = (&'static str, &'static str);
+    type Row = (&'static str, &'static str, &'static [Header], &'static str);
+    const KEY: Header = ("x-api-key", "secret");
+    const TOPIC: Header = ("x-kafka-topic", "t");
     let config = LfsConfig { api_key: Some("secret".into()), ..small_parts() };
-    let key = ("x-api-key", "secret");
-    let topic = ("x-kafka-topic", "t");
-    let table: [(&str, &str, &[(&'static str, &str)], &str); 10] = [
+    let table: [Row; 10] = [
         ("GET", "/lfs/produce", &[], "405 method_not_allowed"),
-        ("POST", "/lfs/produce", &[topic], "401 unauthorized"),
-        ("POST", "/lfs/produce", &[key], "400 missing_topic"),
-        ("POST", "/lfs/produce", &[key, topic, ("content-length", "65")], "400 payload_too_large"),
+        ("POST", "/lfs/produce", &[TOPIC], "401 unauthorized"),
+        ("POST", "/lfs/produce", &[KEY], "400 missing_topic"),
+        ("POST", "/lfs/produce", &[KEY, TOPIC, ("content-length", "65")], "400 payload_too_large"),
         ("POST", "/lfs/download", &[], "401 unauthorized"),
-        ("POST", "/lfs/download", &[key, ("content-length", "2000000")], "400 payload_too_large"),
+        ("POST", "/lfs/download", &[KEY, ("content-length", "2000000")], "400 payload_too_large"),
         ("OPTIONS", "/lfs/produce", &[], "204 "),
-        ("POST", "/lfs/uploads", &[key], "404 not_found"),
+        ("POST", "/lfs/uploads", &[KEY], "404 not_found"),
         ("POST", "/lfs/uploads", &[], "401 unauthorized"),
         ("GET", "/nothing", &[], "404 404 page not found"),
     ];

@@ -514,7 +514,7 @@ impl Upload {
                 coming.filling = Some(Filling::default());
             }
             let room = coming.filling.as_ref().map(|filling| self.window.part_bytes() - filling.bytes);
-            if let Some(max_bytes) = room.or(whole.then_some(1)).map(|room| room.min(READ_BYTES)) {
+            if let Some(max_bytes) = room.or_else(|| whole.then_some(1)).map(|room| room.min(READ_BYTES)) {
                 coming.reading = Some(max_bytes);
                 let give_up = call.ctx.now.monotonic + call.shared.config.read_timeout;
                 call.ctx.timers.set(Timer::ExchangeProgress(self.exchange), give_up);
@@ -537,14 +537,13 @@ impl Upload {
     }
 
     fn complete_when_whole(&mut self, call: &mut Call<'_, '_>) {
-        match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Sending { body: Body::Whole(stored), store: Store::Open(upload_id), parts, etags }
-                if parts.is_empty() =>
-            {
-                self.phase = Phase::Completing { upload_id, etags, tries: Tries::InFlight(1), stored };
-                self.complete(call);
-            }
-            other => self.phase = other,
+        if let Phase::Sending { body: Body::Whole(stored), store: Store::Open(upload_id), parts, etags } =
+            &mut self.phase
+            && parts.is_empty()
+        {
+            let (upload_id, etags, stored) = (upload_id.clone(), std::mem::take(etags), stored.clone());
+            self.phase = Phase::Completing { upload_id, etags, tries: Tries::InFlight(1), stored };
+            self.complete(call);
         }
     }
 
