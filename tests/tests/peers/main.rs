@@ -1,0 +1,3 @@
+//! The black-box suite: the proxy as a process, between real clients and real servers. `tests/run` runs it.
+
+mod harness;
