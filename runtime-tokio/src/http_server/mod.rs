@@ -2,6 +2,9 @@
 //!
 //! hyper sends `100 Continue` when a body is first read, and not before; `Upgrade` headers mean nothing here.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -93,14 +96,16 @@ pub(crate) struct SentBody {
     report: Report,
     left: u64,
     content: Content,
+    /// To HEAD: hyper tells the length and drops the body.
+    length_only: bool,
     written: Rc<Written>,
 }
 
 enum Content {
     Whole(Bytes),
     Streamed(Rc<Chunks>),
-    /// To HEAD: the length is told, the bytes stay.
-    LengthOnly,
+    /// The bytes have been taken elsewhere.
+    Taken,
 }
 
 /// Exchanges of one connection whose answer hyper has taken whole, but not yet handed to the socket.
@@ -204,7 +209,7 @@ impl HttpExchanges {
         let exchange = ExchangeId(self.next_id());
         let (respond, response) = oneshot::channel();
         connection.serving();
-        let method_is_head = head.method == Method::HEAD;
+        let length_only = head.method == Method::HEAD;
         self.exchanges.borrow_mut().insert(
             exchange,
             Exchange {
@@ -221,9 +226,7 @@ impl HttpExchanges {
             let mut response: Response<SentBody> = response.await?;
             let body = response.body_mut();
             body.written = written;
-            if method_is_head {
-                body.content = Content::LengthOnly;
-            }
+            body.length_only = length_only;
             Ok(response)
         };
         (exchange, response)
@@ -248,9 +251,9 @@ impl HttpExchanges {
         let answer = match response.await {
             Ok(response) => {
                 let (head, mut body) = response.into_parts();
-                match std::mem::replace(&mut body.content, Content::LengthOnly) {
+                match std::mem::replace(&mut body.content, Content::Taken) {
                     Content::Whole(bytes) => Some((head, bytes)),
-                    Content::Streamed(_) | Content::LengthOnly => None,
+                    Content::Streamed(_) | Content::Taken => None,
                 }
             }
             Err(_) => None,
@@ -338,8 +341,14 @@ impl HttpExchanges {
         if let RequestBody::Waiting(_) = open.body {
             open.body = RequestBody::Gone;
         }
-        let body =
-            SentBody { exchange, report: self.report.clone(), left, content, written: Rc::new(Written::default()) };
+        let body = SentBody {
+            exchange,
+            report: self.report.clone(),
+            left,
+            content,
+            length_only: false,
+            written: Rc::new(Written::default()),
+        };
         // Fails when the connection has just ended; its task reports that.
         let _ = respond.send(Response::from_parts(head, body));
     }
@@ -431,7 +440,7 @@ impl Body for SentBody {
             return Poll::Ready(None);
         }
         let (bytes, operation) = match &mut self.content {
-            Content::LengthOnly => return Poll::Ready(None),
+            Content::Taken => return Poll::Ready(None),
             Content::Whole(bytes) => (std::mem::take(bytes), None),
             Content::Streamed(chunks) => {
                 let next = chunks.next.take();
@@ -452,7 +461,7 @@ impl Body for SentBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0 || matches!(self.content, Content::LengthOnly)
+        self.left == 0
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -462,7 +471,7 @@ impl Body for SentBody {
 
 impl Drop for SentBody {
     fn drop(&mut self) {
-        if self.is_end_stream() {
+        if self.left == 0 || self.length_only {
             self.written.0.borrow_mut().push(self.exchange);
         }
     }
