@@ -1,1 +1,353 @@
+//! Against an S3 server in this process (s3s with its file system), which checks signatures, and against a stub that
+//! answers whatever the test wants.
 
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use s3s_fs::FileSystem;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use super::*;
+
+struct Bench {
+    s3: Rc<S3Client>,
+    facts: mpsc::UnboundedReceiver<inputs::S3>,
+    next_operation: u64,
+}
+
+fn settings(address: SocketAddr, secret_key: &str) -> S3Settings {
+    let endpoint = Some(format!("http://{address}"));
+    S3Settings {
+        bucket: "blobs".into(),
+        region: "eu-west-1".into(),
+        public_endpoint: Some("http://public.example:9000".into()),
+        endpoint,
+        credentials: Some(S3Credentials {
+            access_key: "access".into(),
+            secret_key: secret_key.into(),
+            session_token: None,
+        }),
+        path_style: true,
+        sign_payload: false,
+    }
+}
+
+impl Bench {
+    async fn new(settings: S3Settings) -> Self {
+        let (sender, facts) = mpsc::unbounded_channel();
+        let report = Report::new(move |fact| {
+            if let Input::S3(fact) = fact {
+                let _ = sender.send(fact);
+            }
+        });
+        Self { s3: Rc::new(S3Client::new(settings, report).await), facts, next_operation: 0 }
+    }
+
+    fn start(&mut self, request: Request) -> OperationId {
+        self.next_operation += 1;
+        let operation = OperationId(self.next_operation);
+        self.s3.carry_out(effects::S3::Request { operation, request });
+        operation
+    }
+
+    async fn outcome(&mut self, operation: OperationId) -> Outcome<Response, Refusal> {
+        let fact = tokio::time::timeout(Duration::from_secs(20), self.facts.recv()).await.expect("a fact in time");
+        match fact.unwrap() {
+            inputs::S3::Finished { operation: done, outcome } if done == operation => outcome,
+            other => panic!("not the completion: {other:?}"),
+        }
+    }
+
+    async fn ask(&mut self, request: Request) -> Outcome<Response, Refusal> {
+        let operation = self.start(request);
+        self.outcome(operation).await
+    }
+
+    async fn read_all(&mut self, object: OperationId, max_bytes: usize) -> (Vec<u8>, ReadResult) {
+        let mut all = Vec::new();
+        loop {
+            self.next_operation += 1;
+            let operation = OperationId(self.next_operation);
+            self.s3.carry_out(effects::S3::ReadObject { operation, object, max_bytes });
+            match self.facts.recv().await.unwrap() {
+                inputs::S3::ObjectRead { operation: done, result } if done == operation => match result {
+                    ReadResult::Chunk(bytes) => {
+                        assert!(bytes.len() <= max_bytes);
+                        all.extend_from_slice(&bytes);
+                    }
+                    end => return (all, end),
+                },
+                other => panic!("not the read: {other:?}"),
+            }
+        }
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test);
+}
+
+async fn store(folder: &std::path::Path) -> SocketAddr {
+    let mut builder = S3ServiceBuilder::new(FileSystem::new(folder).unwrap());
+    builder.set_auth(SimpleAuth::from_single("access", "secret"));
+    let service = builder.build();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    spawn_local(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service.clone());
+            spawn_local(async move { drop(connection.await) });
+        }
+    });
+    address
+}
+
+fn put(key: &str, body: &[&'static [u8]]) -> Request {
+    let mut hasher = Sha256::new();
+    body.iter().for_each(|bytes| hasher.update(bytes));
+    Request::PutObject {
+        key: key.into(),
+        body: body.iter().map(|bytes| Bytes::from_static(bytes)).collect(),
+        sha256: hasher.finalize().into(),
+        content_type: Some("text/plain".into()),
+    }
+}
+
+const DONE: Outcome<Response, Refusal> = Outcome::Applied(Response::Done);
+
+#[test]
+fn objects_come_back_as_they_were_stored() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let address = store(folder.path()).await;
+        let mut bench = Bench::new(settings(address, "secret")).await;
+        assert_eq!(bench.ask(Request::HeadBucket).await, Outcome::NotApplied(Refusal::NoSuchBucket));
+        assert_eq!(bench.ask(Request::CreateBucket).await, DONE);
+        assert_eq!(bench.ask(Request::CreateBucket).await, DONE, "one that is ours counts as created");
+        assert_eq!(bench.ask(Request::HeadBucket).await, DONE);
+
+        let key = "default/a topic/lfs/obj-ü+1";
+        assert_eq!(bench.ask(put(key, &[b"hello ", b"", b"world"])).await, DONE);
+        let object = Response::Object { size: 11, content_type: Some("text/plain".into()) };
+        assert_eq!(bench.ask(Request::HeadObject { key: key.into() }).await, Outcome::Applied(object.clone()));
+        let opened = bench.start(Request::GetObject { key: key.into() });
+        assert_eq!(bench.outcome(opened).await, Outcome::Applied(object));
+        assert_eq!(bench.read_all(opened, 4).await, (b"hello world".to_vec(), ReadResult::End));
+        let again = bench.read_all(opened, 4).await;
+        assert!(matches!(again.1, ReadResult::Broken(_)), "a read object is released");
+
+        assert_eq!(bench.ask(Request::DeleteObject { key: key.into() }).await, DONE);
+        assert_eq!(bench.ask(Request::GetObject { key: key.into() }).await, Outcome::NotApplied(Refusal::NoSuchKey));
+        assert_eq!(bench.ask(Request::HeadObject { key: key.into() }).await, Outcome::NotApplied(Refusal::NoSuchKey));
+    });
+}
+
+#[test]
+fn parts_become_one_object_signed_or_not() {
+    for sign_payload in [false, true] {
+        run(async {
+            let folder = tempfile::tempdir().unwrap();
+            let address = store(folder.path()).await;
+            let mut bench = Bench::new(S3Settings { sign_payload, ..settings(address, "secret") }).await;
+            assert_eq!(bench.ask(Request::CreateBucket).await, DONE);
+            let key = String::from("default/t/lfs/obj-1");
+            let created = bench.ask(Request::CreateMultipartUpload { key: key.clone(), content_type: None }).await;
+            let Outcome::Applied(Response::UploadCreated(upload_id)) = created else { panic!("{created:?}") };
+            let mut parts = Vec::new();
+            for (part_number, size) in [(1, 5 << 20), (2, 1000)] {
+                let body = vec![Bytes::from(vec![part_number as u8; size - 1]), Bytes::from_static(b"!")];
+                let stored = Request::UploadPart { key: key.clone(), upload_id: upload_id.clone(), part_number, body };
+                let stored = bench.ask(stored).await;
+                let Outcome::Applied(Response::PartStored(etag)) = stored else { panic!("{stored:?}") };
+                assert!(etag.starts_with('"') && etag.ends_with('"'), "{etag}");
+                parts.push((part_number, etag));
+            }
+            let complete = Request::CompleteMultipartUpload { key: key.clone(), upload_id, parts };
+            assert_eq!(bench.ask(complete).await, DONE);
+            let opened = bench.start(Request::GetObject { key });
+            let opened_outcome = bench.outcome(opened).await;
+            assert!(
+                matches!(opened_outcome, Outcome::Applied(Response::Object { size, .. }) if size == (5 << 20) + 1000)
+            );
+            let (bytes, end) = bench.read_all(opened, 256 * 1024).await;
+            assert_eq!((bytes.len(), end), ((5 << 20) + 1000, ReadResult::End));
+        });
+    }
+}
+
+#[test]
+fn a_wrong_key_is_denied_and_a_wrong_digest_is_refused() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let address = store(folder.path()).await;
+        let mut bench = Bench::new(settings(address, "secret")).await;
+        assert_eq!(bench.ask(Request::CreateBucket).await, DONE);
+        let mut wrong = Bench::new(settings(address, "guess")).await;
+        let denied = wrong.ask(put("default/t/lfs/x", &[b"x"])).await;
+        assert!(matches!(denied, Outcome::NotApplied(Refusal::AccessDenied(_))), "{denied:?}");
+        let Request::PutObject { key, body, content_type, .. } = put("default/t/lfs/x", &[b"x"]) else { panic!() };
+        let refused = bench.ask(Request::PutObject { key, body, content_type, sha256: [0; 32] }).await;
+        // The store compares the digest that was signed with the bytes that came.
+        assert!(!matches!(refused, Outcome::Applied(_)), "{refused:?}");
+    });
+}
+
+#[test]
+fn urls_are_presigned_for_the_public_endpoint() {
+    run(async {
+        let mut bench = Bench::new(settings("127.0.0.1:1".parse().unwrap(), "secret")).await;
+        let url = bench.ask(Request::PresignGetObject { key: "default/t/lfs/x".into(), expires_seconds: 77 }).await;
+        let Outcome::Applied(Response::Url(url)) = url else { panic!("{url:?}") };
+        assert!(url.starts_with("http://public.example:9000/blobs/default/t/lfs/x?"), "{url}");
+        assert!(url.contains("X-Amz-Expires=77") && url.contains("X-Amz-Signature="), "{url}");
+    });
+}
+
+/// What the stub does with each connection after a whole request.
+#[derive(Clone, Copy)]
+enum Answer {
+    Text(&'static str),
+    Reset,
+    Silence,
+}
+
+/// Answers every request the same and keeps the heads.
+async fn stub(answer: Answer) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&heads);
+    spawn_local(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut received = Vec::new();
+            let text = loop {
+                let mut bytes = [0; 4096];
+                let read = stream.read(&mut bytes).await.unwrap_or(0);
+                received.extend_from_slice(&bytes[..read]);
+                let text = String::from_utf8_lossy(&received).to_lowercase();
+                let length =
+                    text.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next()?.parse().ok());
+                let body = text.split_once("\r\n\r\n").map(|(_, body)| body.len());
+                if read == 0 || body.is_some_and(|body| body >= length.unwrap_or(0)) {
+                    break text;
+                }
+            };
+            kept.lock().unwrap().push(text);
+            match answer {
+                Answer::Text(text) => drop(stream.write_all(text.as_bytes()).await),
+                Answer::Reset => {
+                    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+                }
+                Answer::Silence => std::future::pending().await,
+            }
+        }
+    });
+    (address, heads)
+}
+
+#[test]
+fn what_goes_over_the_wire_suits_stores_that_know_no_trailers() {
+    run(async {
+        let (address, heads) = stub(Answer::Text("HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n")).await;
+        let mut bench = Bench::new(settings(address, "secret")).await;
+        assert_eq!(bench.ask(put("k", &[b"hel", b"lo"])).await, DONE);
+        let body = vec![Bytes::from_static(b"part")];
+        let part = Request::UploadPart { key: "k".into(), upload_id: "u".into(), part_number: 1, body };
+        assert_eq!(bench.ask(part).await, Outcome::Applied(Response::PartStored("\"e\"".into())));
+        let heads = heads.lock().unwrap();
+        let digest = "x-amz-content-sha256: 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+        assert!(heads[0].contains(digest) && heads[0].contains("content-length: 5\r\n"), "{}", heads[0]);
+        assert!(heads[1].contains("x-amz-content-sha256: unsigned-payload"), "{}", heads[1]);
+        for head in heads.iter() {
+            for unwanted in
+                ["x-amz-trailer", "aws-chunked", "x-amz-checksum", "x-amz-sdk-checksum", "transfer-encoding", "expect:"]
+            {
+                assert!(!head.contains(unwanted), "{head}");
+            }
+        }
+    });
+}
+
+#[test]
+fn answers_that_prove_nothing_are_unknown_and_are_not_repeated() {
+    let complete = || Request::CompleteMultipartUpload {
+        key: "k".into(),
+        upload_id: "u".into(),
+        parts: vec![(1, "\"e\"".into())],
+    };
+    let error = "HTTP/1.1 200 OK\r\nContent-Length: 106\r\n\r\n<?xml version=\"1.0\"?>     <Error><Code>InternalError</Code><Message>try again, please</Message></Error>     ";
+    let cut = "HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n<CompleteMultipartUploadResult><Buck";
+    for (name, answer, request) in [
+        ("200 and an error", Answer::Text(error), complete()),
+        ("200 and nothing", Answer::Text("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), complete()),
+        ("200 and a cut document", Answer::Text(cut), complete()),
+        ("500", Answer::Text("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"), put("k", &[b"x"])),
+        ("a page of a gateway", Answer::Text("HTTP/1.1 502 No\r\nContent-Length: 6\r\n\r\n<html>"), put("k", &[b"x"])),
+        ("a reset", Answer::Reset, put("k", &[b"x"])),
+        (
+            "no ETag",
+            Answer::Text("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+            Request::UploadPart {
+                key: "k".into(),
+                upload_id: "u".into(),
+                part_number: 1,
+                body: vec![Bytes::from_static(b"x")],
+            },
+        ),
+    ] {
+        run(async {
+            let (address, heads) = stub(answer).await;
+            let mut bench = Bench::new(settings(address, "secret")).await;
+            let outcome = bench.ask(request).await;
+            assert!(matches!(outcome, Outcome::Unknown(_)), "{name}: {outcome:?}");
+            assert_eq!(heads.lock().unwrap().len(), 1, "{name}: sent again");
+        });
+    }
+}
+
+#[test]
+fn no_connection_is_no_request() {
+    run(async {
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let mut bench = Bench::new(settings(closed, "secret")).await;
+        let outcome = bench.ask(put("k", &[b"x"])).await;
+        assert!(matches!(outcome, Outcome::NotApplied(Refusal::Unreachable(_))), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_cancelled_request_completes_at_once_as_unknown() {
+    run(async {
+        let (address, _) = stub(Answer::Silence).await;
+        let mut bench = Bench::new(settings(address, "secret")).await;
+        let operation = bench.start(put("k", &[b"x"]));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        bench.s3.carry_out(effects::S3::Cancel { operation });
+        assert!(matches!(bench.outcome(operation).await, Outcome::Unknown(_)));
+        bench.s3.carry_out(effects::S3::Cancel { operation });
+        assert!(bench.facts.try_recv().is_err());
+    });
+}
+
+#[test]
+fn an_object_that_breaks_off_never_ends() {
+    run(async {
+        let (address, _) = stub(Answer::Text("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")).await;
+        let mut bench = Bench::new(settings(address, "secret")).await;
+        let opened = bench.start(Request::GetObject { key: "k".into() });
+        assert!(matches!(bench.outcome(opened).await, Outcome::Applied(Response::Object { size: 10, .. })));
+        let (bytes, end) = bench.read_all(opened, 100).await;
+        assert!(bytes.len() <= 3 && matches!(end, ReadResult::Broken(_)), "{end:?}");
+    });
+}
