@@ -13,7 +13,6 @@ mod health_server;
 mod http_connection;
 mod http_server;
 pub mod logging;
-mod machine;
 pub mod process;
 mod pulled;
 mod report;

@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use kafscale_proxy_core::Config;
+use kafscale_proxy_core::{Config, Proxy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::accept;
 use crate::etcd_client::EtcdClient;
 use crate::health_server;
 use crate::report::Report;
@@ -24,6 +23,7 @@ use crate::s3_client::S3Client;
 use crate::settings::{HttpServerSettings, Settings};
 use crate::shard::{Mailbox, Partners, Shard};
 use crate::shutdown::Signals;
+use crate::{accept, clock};
 
 /// Beyond grace and drain: what a shard may take for its last writes before the process ends all the same.
 const LAST_WRITES: Duration = Duration::from_secs(10);
@@ -247,7 +247,7 @@ async fn start_shard<P: MakePartners>(
         let result = block_on(async {
             let mailbox = Mailbox::new();
             let partners = partners.make(mailbox.report()).await?;
-            let machine = crate::machine::new(config, seed);
+            let machine = Proxy::new(config, seed, clock::now());
             let shard = Shard::new(&mailbox, machine, partners, move || stop_accepting.notify_one());
             // Fails when the main thread has given up.
             let _ = started.send(());
@@ -278,11 +278,7 @@ impl Drop for EndOfShard {
     }
 }
 
-async fn receive<M: crate::shard::Machine + 'static>(
-    mut inbox: mpsc::UnboundedReceiver<Message>,
-    shard: Rc<Shard<M>>,
-    limits: HttpServerSettings,
-) {
+async fn receive(mut inbox: mpsc::UnboundedReceiver<Message>, shard: Rc<Shard>, limits: HttpServerSettings) {
     while let Some(message) = inbox.recv().await {
         match message {
             Message::Kafka(stream, peer) => match TcpStream::from_std(stream) {

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use kafscale_proxy_core::{DriverMisuse, Effect, Effects, Input, Monotonic, Now, Timeout, effects};
+use kafscale_proxy_core::{DriverMisuse, Effect, Effects, Input, Monotonic, Now, Proxy, effects};
 use tokio::sync::Notify;
 
 use crate::broker_connections::BrokerConnections;
@@ -18,15 +18,6 @@ use crate::socket::ReadBuffer;
 use crate::temp_files::TempFiles;
 use crate::{clock, compute};
 
-/// The machine as the loop sees it.
-pub(crate) trait Machine {
-    fn handle_input(&mut self, now: Now, input: Input, effects: &mut Effects) -> Result<(), DriverMisuse>;
-    fn handle_timeout(&mut self, now: Now, effects: &mut Effects);
-    fn poll_timeout(&self) -> Option<Timeout>;
-    /// Nothing is in flight and, after a shutdown was asked for, nothing will be.
-    fn is_idle(&self) -> bool;
-}
-
 /// Partners of a machine that differ between production and `dev`.
 pub(crate) struct Partners {
     pub(crate) etcd: Box<dyn Fn(effects::Etcd)>,
@@ -34,8 +25,8 @@ pub(crate) struct Partners {
 }
 
 /// One shard.
-pub(crate) struct Shard<M> {
-    machine: RefCell<M>,
+pub(crate) struct Shard {
+    machine: RefCell<Proxy>,
     inbox: RefCell<VecDeque<Input>>,
     at_work: Cell<bool>,
     report: Report,
@@ -53,9 +44,9 @@ pub(crate) struct Shard<M> {
 }
 
 /// A [`Report`] that can be handed out before the shard stands.
-pub(crate) struct Mailbox<M>(Rc<RefCell<Weak<Shard<M>>>>);
+pub(crate) struct Mailbox(Rc<RefCell<Weak<Shard>>>);
 
-impl<M: Machine + 'static> Mailbox<M> {
+impl Mailbox {
     pub(crate) fn new() -> Self {
         Self(Rc::new(RefCell::new(Weak::new())))
     }
@@ -72,11 +63,11 @@ impl<M: Machine + 'static> Mailbox<M> {
     }
 }
 
-impl<M: Machine + 'static> Shard<M> {
+impl Shard {
     /// Puts the shard together. `stop_accepting` is called when the machine wants no more connections.
     pub(crate) fn new(
-        mailbox: &Mailbox<M>,
-        machine: M,
+        mailbox: &Mailbox,
+        machine: Proxy,
         partners: Partners,
         stop_accepting: impl Fn() + 'static,
     ) -> Rc<Self> {
@@ -152,7 +143,7 @@ impl<M: Machine + 'static> Shard<M> {
         }
     }
 
-    fn work(&self, first: impl FnOnce(&mut M, Now, &mut Effects) -> Result<(), DriverMisuse>) {
+    fn work(&self, first: impl FnOnce(&mut Proxy, Now, &mut Effects) -> Result<(), DriverMisuse>) {
         self.at_work.set(true);
         let mut effects = Effects::new();
         self.call(&mut effects, first);
@@ -176,7 +167,11 @@ impl<M: Machine + 'static> Shard<M> {
         }
     }
 
-    fn call(&self, effects: &mut Effects, call: impl FnOnce(&mut M, Now, &mut Effects) -> Result<(), DriverMisuse>) {
+    fn call(
+        &self,
+        effects: &mut Effects,
+        call: impl FnOnce(&mut Proxy, Now, &mut Effects) -> Result<(), DriverMisuse>,
+    ) {
         if let Err(misuse) = call(&mut self.machine.borrow_mut(), clock::now(), effects) {
             // The machine did not change. Going on is safe, but the adapter that told this has to be repaired.
             tracing::error!(%misuse, "a fact was refused");
