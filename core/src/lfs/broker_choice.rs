@@ -56,6 +56,18 @@ pub(crate) fn may_serve(
     }
 }
 
+/// Whether what was chosen before may still be used at `now`.
+pub(crate) fn is_fresh(cluster: &Cluster, config: &LfsConfig, now: Monotonic, (topic, partition): (&str, i32)) -> bool {
+    if is_static(cluster, config) {
+        return true;
+    }
+    let proven = match cluster.partition_owner(now, topic, partition) {
+        Owner::Broker(_) | Owner::Nobody | Owner::UnknownBroker(_) => true,
+        Owner::Unproven => false,
+    };
+    proven && cluster.service(now) == Service::Serving
+}
+
 /// Chooses for one partition. `turn` moves round robin among static brokers.
 pub(crate) fn choose(
     cluster: &Cluster,

@@ -155,9 +155,9 @@ impl Produce {
 
     fn on_link(&mut self, call: &mut Call<'_, '_>, fact: Fact) {
         match &mut self.state {
-            State::Reaching { reach, .. } => {
+            State::Reaching { partition, reach, .. } => {
                 let reached = match fact {
-                    Fact::Ready => Reached::Ready,
+                    Fact::Ready => reach.on_ready(call, partition, &mut self.link),
                     Fact::Down => reach.on_down(call, &mut self.link),
                     Fact::Answered(_) | Fact::Unanswered(_) => Reached::Pending,
                 };

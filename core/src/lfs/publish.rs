@@ -100,7 +100,9 @@ impl Publish {
     /// Something became of the link.
     pub(crate) fn on_link(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, fact: Fact) -> Published {
         match (&mut self.phase, fact) {
-            (Phase::Reaching(_), Fact::Ready) => self.send(call, link),
+            (Phase::Reaching(_), Fact::Ready) => {
+                self.reach(call, link, |reach, call, partition, link| reach.on_ready(call, partition, link))
+            }
             (Phase::Reaching(_), Fact::Down) => {
                 self.reach(call, link, |reach, call, _, link| reach.on_down(call, link))
             }

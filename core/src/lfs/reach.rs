@@ -94,6 +94,21 @@ impl Reach {
         self.choose(call, partition, link, asked)
     }
 
+    /// The link is ready. Dialling takes time, and what was fresh when it began may be too old to send anything now.
+    pub(crate) fn on_ready(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        partition: &Partition,
+        link: &mut Option<Link>,
+    ) -> Reached {
+        let (now, target) = (call.ctx.now.monotonic, (partition.topic.as_str(), partition.index));
+        if broker_choice::is_fresh(call.cluster, &call.shared.config, now, target) {
+            Reached::Ready
+        } else {
+            self.choose(call, partition, link, Asked::default())
+        }
+    }
+
     /// The link has ended before it was ready.
     pub(crate) fn on_down(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Reached {
         match &mut self.phase {

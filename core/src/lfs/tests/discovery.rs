@@ -160,3 +160,20 @@ fn an_owner_that_moved_during_the_upload_gets_the_record() {
     bench.generation(ONE, TopicGeneration::Absent);
     assert_eq!(bench.read(), ["close one:1", "connect zero:1"]);
 }
+
+#[test]
+fn a_dial_that_outlasts_the_ttl_sends_nothing() {
+    let mut bench = stored();
+    bench.closed(0);
+    bench.pass(Duration::from_secs(58));
+    bench.generation(ONE, TopicGeneration::Absent);
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(bench.read(), ["connect one:1"]);
+    bench.connected();
+    assert_eq!(bench.read(), ["ask freshness"]);
+    bench.answer(ONE, Question::Freshness, Answer::Unreadable("timeout".into()));
+    assert_eq!(bench.read(), ["close one:1", "delete"]);
+    bench.s3_done(Response::Done);
+    assert_eq!(bench.read(), ["503 backend_unavailable"]);
+    bench.assert_nothing_left();
+}
