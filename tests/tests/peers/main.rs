@@ -1,3 +1,4 @@
 //! The black-box suite: the proxy as a process, between real clients and real servers. `tests/run` runs it.
 
+mod etcd_model;
 mod harness;

@@ -118,6 +118,7 @@ impl BrokerModel {
             error_code: if by_id { ErrorCode::UNKNOWN_TOPIC_ID } else { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION },
             name: asked.name.clone(),
             topic_id: asked.topic_id,
+            topic_authorized_operations: 0,
             ..MetadataResponseTopic::default()
         })
     }

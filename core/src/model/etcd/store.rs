@@ -160,8 +160,8 @@ impl Store {
             }
             !versions.is_empty()
         });
-        // A watch may start at the compacted revision, yet a deletion at exactly this revision is never told
-        // (seen on etcd 3.4.23; 3.5.17 tells it).
+        // A watch may start at the compacted revision, yet a deletion at exactly this revision is forgotten, at some
+        // moment after the compaction was answered (seen on etcd 3.4.23; 3.5.17 tells it). Here: at once.
         self.changes = self.changes.split_off(&revision);
         if let Some(events) = self.changes.get_mut(&revision) {
             events.retain(|event| matches!(event, WatchEvent::Put(_)));
