@@ -149,6 +149,7 @@ impl Fetch {
         Ok(Self {
             wait: FetchWait::new(
                 ctx.now.monotonic,
+                slots.len(),
                 request.max_wait_ms,
                 request.min_bytes,
                 ctx.config.listener.fetch_wait_slice,

@@ -76,7 +76,7 @@ impl Routes {
             Owner::UnknownBroker(_) => self.unless_asked(Question::Snapshot, Way::Anyone),
             Owner::Unproven => self.unless_asked(Question::Freshness, Way::Stale),
         };
-        if matches!(way, Way::Broker(_) | Way::Anyone) {
+        if matches!(way, Way::Broker(_) | Way::Anyone) && !self.open.contains(&Question::Freshness) {
             // Proven fresh: should it age during a long request, it may be asked for again.
             self.asked.remove(&Question::Freshness);
         }

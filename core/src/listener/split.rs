@@ -137,7 +137,7 @@ impl<R: Items> Split<R> {
         for (way, slots) in groups {
             self.send(now, way, slots, steps);
         }
-        self.finish_when_answered(ctx, steps);
+        self.finish_when_answered(steps);
     }
 
     fn send(&mut self, now: Monotonic, way: Way, slots: Vec<usize>, steps: &mut Vec<Step>) {
@@ -223,7 +223,7 @@ impl<R: Items> Split<R> {
         self.slots[slot].state = State::Answered(self.request.failed(&self.places[slot], code));
     }
 
-    fn finish_when_answered(&mut self, ctx: &Context<'_>, steps: &mut Vec<Step>) {
+    fn finish_when_answered(&mut self, steps: &mut Vec<Step>) {
         if self.slots.iter().any(|slot| !matches!(slot.state, State::Answered(_))) {
             return;
         }
@@ -235,7 +235,6 @@ impl<R: Items> Split<R> {
                 answers.push(answer);
             }
         }
-        tracing::trace!(items = answers.len(), parts = self.parts, at = ?ctx.now.monotonic, "answers merged");
         let reply = self.bridge.answer(&self.request.merge(answers, self.throttle_time_ms));
         if changed {
             self.held = Some(reply);

@@ -16,6 +16,10 @@ const FIRST_ANSWER: Duration = Duration::from_secs(1);
 /// Time that a broker gets beyond `max_wait`, all rounds together.
 const WORK: Duration = Duration::from_secs(30);
 
+/// Longest wait of one question for several partitions, or beside other brokers: a record that comes for one of them is
+/// held back by the waits for the others, and the next request by waits that are still under way.
+const SHARED_SLICE: Duration = Duration::from_millis(200);
+
 /// The least wait that is asked of a broker for one partition. With so many partitions that less is left for each, the
 /// pause is made here and the broker is asked without a wait.
 const LEAST_WAIT: Duration = Duration::from_millis(5);
@@ -59,16 +63,25 @@ pub(crate) enum Pause {
 pub(crate) struct FetchWait {
     started: Monotonic,
     over: Monotonic,
+    /// Longest wait that is asked of a broker at once.
     slice: Duration,
+    /// Longest pause before it is asked again without one.
+    pause: Duration,
     min_bytes: u64,
 }
 
 impl FetchWait {
-    /// For a request with these fields that starts now; negative values mean 0. `slice` is the longest wait that is
-    /// asked of a broker at once, so that nothing queues long behind it.
-    pub(crate) fn new(now: Monotonic, max_wait_ms: i32, min_bytes: i32, slice: Duration) -> Self {
+    /// For a request of so many partitions with these fields that starts now; negative values mean 0. `slice` is the
+    /// longest wait that is asked of a broker at once, so that nothing queues long behind it.
+    pub(crate) fn new(now: Monotonic, partitions: usize, max_wait_ms: i32, min_bytes: i32, slice: Duration) -> Self {
         let max_wait = Duration::from_millis(u64::try_from(max_wait_ms).unwrap_or(0));
-        Self { started: now, over: now + max_wait, slice, min_bytes: u64::try_from(min_bytes).unwrap_or(0) }
+        Self {
+            started: now,
+            over: now + max_wait,
+            slice: if partitions > 1 { slice.min(SHARED_SLICE) } else { slice },
+            pause: slice,
+            min_bytes: u64::try_from(min_bytes).unwrap_or(0),
+        }
     }
 
     /// Whether the answer leaves now.
@@ -106,9 +119,9 @@ impl FetchWait {
             // A broker that does not wait though it was asked to must not be asked in a busy loop.
             let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
             Pause::Until(if wait.is_zero() { now } else { asked_at + wait.max(LEAST_INTERVAL) })
-        } else if remaining > self.slice {
-            Pause::Until(now + self.slice)
-        } else if remaining >= self.slice / 2 {
+        } else if remaining > self.pause {
+            Pause::Until(now + self.pause)
+        } else if remaining >= self.pause / 2 {
             Pause::Until(now + remaining / 2)
         } else {
             Pause::ForGood
@@ -141,7 +154,11 @@ mod tests {
     }
 
     fn wait(max_wait_ms: i32, min_bytes: i32) -> FetchWait {
-        FetchWait::new(at(0), max_wait_ms, min_bytes, SLICE)
+        FetchWait::new(at(0), 101, max_wait_ms, min_bytes, SLICE)
+    }
+
+    fn single(max_wait_ms: i32) -> FetchWait {
+        FetchWait::new(at(0), 1, max_wait_ms, 1, SLICE)
     }
 
     #[test]
@@ -175,19 +192,20 @@ mod tests {
 
     #[test]
     fn a_single_partition_waits_at_its_broker_from_the_start() {
-        assert_eq!(wait(200, 1).first_wait_ms(1), 200);
-        assert_eq!(wait(5_000, 1).first_wait_ms(1), 500);
+        assert_eq!(single(200).first_wait_ms(1), 200);
+        assert_eq!(single(5_000).first_wait_ms(1), 500);
+        assert_eq!(single(5_000).wait_ms(at(500), 1), 500);
         assert_eq!(wait(5_000, 1).first_wait_ms(2), 0);
     }
 
     #[test]
     fn the_wait_is_shared_out() {
         let wait = wait(5_000, 1);
-        assert_eq!(wait.wait_ms(at(0), 1), 500);
-        assert_eq!(wait.wait_ms(at(0), 3), 166);
-        assert_eq!(wait.wait_ms(at(4_700), 3), 100);
-        assert_eq!(wait.wait_ms(at(0), 100), 5);
-        assert_eq!(wait.wait_ms(at(0), 101), 0);
+        assert_eq!(wait.wait_ms(at(0), 1), 200);
+        assert_eq!(wait.wait_ms(at(0), 3), 66);
+        assert_eq!(wait.wait_ms(at(4_850), 3), 50);
+        assert_eq!(wait.wait_ms(at(0), 40), 5);
+        assert_eq!(wait.wait_ms(at(0), 41), 0);
         assert_eq!(wait.wait_ms(at(6_000), 1), 0);
     }
 
@@ -197,10 +215,10 @@ mod tests {
         // The first question had no wait: the second follows at once, with one.
         assert_eq!(wait.pause(at(3), at(0), 0, 3), Pause::Until(at(3)));
         // The broker waited as asked.
-        assert_eq!(wait.pause(at(503), at(3), 166, 3), Pause::Until(at(169)));
+        assert_eq!(wait.pause(at(203), at(3), 66, 3), Pause::Until(at(69)));
         // It did not.
-        assert_eq!(wait.pause(at(4), at(3), 166, 3), Pause::Until(at(169)));
-        assert_eq!(wait.pause(at(4), at(3), 5, 100), Pause::Until(at(13)));
+        assert_eq!(wait.pause(at(4), at(3), 66, 3), Pause::Until(at(69)));
+        assert_eq!(wait.pause(at(4), at(3), 5, 40), Pause::Until(at(13)));
         // Too many partitions for a wait each: the pause is made here.
         assert_eq!(wait.pause(at(3), at(0), 0, 101), Pause::Until(at(503)));
         assert_eq!(wait.pause(at(4_600), at(4_599), 0, 101), Pause::Until(at(4_800)));
