@@ -175,26 +175,29 @@ impl Fetch {
     fn go_on(&mut self, ctx: &Context<'_>, cluster: &Cluster, steps: &mut Vec<Step>) {
         let now = ctx.now.monotonic;
         // Before anything is asked again: what has come may be enough.
-        if self.verdict(now) != Verdict::Answer {
-            for rest in self.rests.extract_if(.., |rest| rest.until <= now) {
+        let progress = self.progress();
+        if self.wait.verdict(now, progress) != Verdict::Answer {
+            let is_over = |rest: &mut Rest| self.wait.end_of_rest(rest.until, progress.unanswered) <= now;
+            for rest in self.rests.extract_if(.., is_over) {
                 for slot in rest.slots {
                     self.slots[slot].phase = Phase::Due { waiting: true };
                 }
             }
             self.ask_for_due(ctx, cluster, steps);
         }
-        match self.verdict(now) {
+        let progress = self.progress();
+        match self.wait.verdict(now, progress) {
             Verdict::Answer => steps.push(Step::Done(self.answer())),
             Verdict::Wait(until) => {
-                let wake = self.rests.iter().map(|rest| rest.until).chain(until).min();
-                if let Some(at) = wake {
+                let rests = self.rests.iter().map(|rest| self.wait.end_of_rest(rest.until, progress.unanswered));
+                if let Some(at) = rests.chain(until).min() {
                     steps.push(Step::Wake(at.since(now)));
                 }
             }
         }
     }
 
-    fn verdict(&self, now: Monotonic) -> Verdict {
+    fn progress(&self) -> Progress {
         let mut progress = Progress::default();
         for slot in &self.slots {
             match &slot.latest {
@@ -206,7 +209,7 @@ impl Fetch {
                 }
             }
         }
-        self.wait.verdict(now, progress)
+        progress
     }
 
     fn ask_for_due(&mut self, ctx: &Context<'_>, cluster: &Cluster, steps: &mut Vec<Step>) {

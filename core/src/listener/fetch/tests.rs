@@ -148,6 +148,7 @@ fn one_full_and_one_empty_answer_at_once() {
         let ended = rig.run(11, &request(5_000, 1, &[("t", &[0, 1])]), |sent| stored.answer(sent));
         assert!(ended.after < 10 * MS, "{:?}", ended.after);
         assert_eq!(lengths(&ended), [0, records(100).len()]);
+        assert_eq!(rig.sent.len(), 1 + owners[1], "nobody is asked to wait");
     }
 }
 
@@ -369,6 +370,36 @@ fn a_refusal_leads_to_the_owner_that_etcd_names_now() {
         assert_eq!(rig.sent[2].request::<FetchRequest>().topics[0].partitions.len(), 1);
         assert_eq!(lengths(&ended), [records(10).len(), records(10).len()]);
     }
+}
+
+#[test]
+fn a_refused_partition_whose_new_owner_hangs_is_empty() {
+    let mut rig = Rig::new(3, &["t"]);
+    rig.own("t", 0, 0).own("t", 1, 0).learn().own("t", 1, 2);
+    let ended = rig.run(11, &request(500, 1, &[("t", &[0, 1])]), |sent| {
+        if sent.broker == 2 {
+            return Does::Hang;
+        }
+        let request: FetchRequest = sent.request();
+        let data = |partition| match partition {
+            0 => PartitionData { high_watermark: 1, records: Some(records(10)), ..PartitionData::default() },
+            _ => PartitionData { error_code: NOT_LEADER, ..PartitionData::default() },
+        };
+        Does::answer(sent, &answer_with(&request, data))
+    });
+    assert_eq!(lengths(&ended), [records(10).len(), 0]);
+    assert_eq!(partitions(&ended)[1].error_code, ErrorCode::NONE);
+}
+
+#[test]
+fn the_longest_throttle_time_counts() {
+    let mut rig = three_owners();
+    let ended = rig.run(11, &request(500, 0, &[("t", &[0, 1, 2])]), |sent| {
+        let throttle_time_ms = [3, 9, 4][sent.broker];
+        let request: FetchRequest = sent.request();
+        Does::answer(sent, &FetchResponse { throttle_time_ms, ..answer_with(&request, |_| PartitionData::default()) })
+    });
+    assert_eq!(ended.answer::<FetchResponse>().throttle_time_ms, 9);
 }
 
 #[test]

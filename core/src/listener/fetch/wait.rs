@@ -13,6 +13,10 @@ use crate::time::Monotonic;
 /// is work, not waiting. Clients that ask with a `max_wait` of some milliseconds would otherwise never see it.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
+/// So long a broker that brought nothing is not asked to wait while others have not answered at all: what they bring may
+/// be enough, and a wait that nobody needs holds the next request up.
+const FIRST_ROUND: Duration = Duration::from_millis(50);
+
 /// Time that a broker gets beyond `max_wait`, all rounds together.
 const WORK: Duration = Duration::from_secs(30);
 
@@ -128,6 +132,11 @@ impl FetchWait {
         }
     }
 
+    /// When partitions that rest until `until` may really be asked for again, with so many that nobody has answered yet.
+    pub(crate) fn end_of_rest(&self, until: Monotonic, unanswered: usize) -> Monotonic {
+        if unanswered == 0 { until } else { until.max(self.started + FIRST_ROUND) }
+    }
+
     fn share(&self, now: Monotonic, partitions: usize) -> Duration {
         let window = self.over.since(now).min(self.slice);
         window / u32::try_from(partitions.max(1)).unwrap_or(u32::MAX)
@@ -226,6 +235,14 @@ mod tests {
         // The end is near.
         assert_eq!(wait.pause(at(4_996), at(4_900), 33, 3), Pause::ForGood);
         assert_eq!(wait.pause(at(5_100), at(4_900), 33, 3), Pause::ForGood);
+    }
+
+    #[test]
+    fn the_first_round_is_not_disturbed() {
+        let wait = wait(5_000, 1);
+        assert_eq!(wait.end_of_rest(at(3), 0), at(3));
+        assert_eq!(wait.end_of_rest(at(3), 1), at(50));
+        assert_eq!(wait.end_of_rest(at(60), 1), at(60));
     }
 
     #[test]
