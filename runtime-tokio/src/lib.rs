@@ -4,15 +4,18 @@
 //! own with everything that it needs; shards share nothing.
 
 mod accept;
+mod alarm;
 mod broker_connections;
 mod client_listener;
 pub mod clock;
 mod compute;
+pub mod dev;
 mod etcd_client;
 mod health_server;
 mod http_connection;
 mod http_server;
 pub mod logging;
+pub mod models;
 pub mod process;
 mod pulled;
 mod report;
@@ -21,4 +24,5 @@ pub mod settings;
 mod shard;
 mod shutdown;
 mod socket;
+pub mod tail;
 mod temp_files;

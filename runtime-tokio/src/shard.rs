@@ -10,6 +10,7 @@ use std::rc::{Rc, Weak};
 use kafscale_proxy_core::{DriverMisuse, Effect, Effects, Input, Monotonic, Now, Proxy, effects};
 use tokio::sync::Notify;
 
+use crate::alarm::Alarm;
 use crate::broker_connections::BrokerConnections;
 use crate::client_listener::ClientListener;
 use crate::http_server::HttpExchanges;
@@ -37,8 +38,7 @@ pub(crate) struct Shard {
     /// HTTP exchanges.
     pub(crate) http: Rc<HttpExchanges>,
     files: Rc<TempFiles>,
-    armed: Cell<Option<Monotonic>>,
-    rearm: Notify,
+    alarm: Alarm,
     shutdown_requested: Cell<bool>,
     idle: Notify,
 }
@@ -89,8 +89,7 @@ impl Shard {
             files: Rc::new(TempFiles::new(report.clone())),
             partners,
             report,
-            armed: Cell::new(None),
-            rearm: Notify::new(),
+            alarm: Alarm::default(),
             shutdown_requested: Cell::new(false),
             idle: Notify::new(),
         });
@@ -114,33 +113,20 @@ impl Shard {
 
     /// Ends when the shutdown is done.
     pub(crate) async fn run_until_idle(&self) {
+        let ring = || {
+            self.work(|machine, now, effects| {
+                machine.handle_timeout(now, effects);
+                Ok(())
+            });
+        };
         tokio::select! {
-            () = self.keep_time() => {}
+            () = self.alarm.run(|| self.next_timeout(), ring) => {}
             () = self.idle.notified() => {}
         }
     }
 
-    /// Calls the machine when it wants to be called.
-    async fn keep_time(&self) {
-        loop {
-            let next = self.machine.borrow().poll_timeout().map(|timeout| timeout.at);
-            self.armed.set(next);
-            match next {
-                None => self.rearm.notified().await,
-                Some(at) => {
-                    let wait = at.since(clock::now().monotonic);
-                    tokio::select! {
-                        () = tokio::time::sleep(wait) => {
-                            self.work(|machine, now, effects| {
-                                machine.handle_timeout(now, effects);
-                                Ok(())
-                            });
-                        }
-                        () = self.rearm.notified() => {}
-                    }
-                }
-            }
-        }
+    fn next_timeout(&self) -> Option<Monotonic> {
+        self.machine.borrow().poll_timeout().map(|timeout| timeout.at)
     }
 
     fn work(&self, first: impl FnOnce(&mut Proxy, Now, &mut Effects) -> Result<(), DriverMisuse>) {
@@ -161,7 +147,7 @@ impl Shard {
             }
         }
         self.at_work.set(false);
-        self.look_at_the_clock();
+        self.alarm.look_at(self.next_timeout());
         if self.shutdown_requested.get() && self.machine.borrow().is_idle() {
             self.idle.notify_one();
         }
@@ -190,17 +176,6 @@ impl Shard {
             Effect::S3(order) => (self.partners.s3)(order),
             Effect::TempFile(order) => self.files.carry_out(order),
             Effect::Compute { operation, job } => compute::run(&self.report, operation, job),
-        }
-    }
-
-    /// Moves the timer forward when the machine wants to be called earlier. A timer that fires too early is harmless.
-    fn look_at_the_clock(&self) {
-        let next = self.machine.borrow().poll_timeout().map(|timeout| timeout.at);
-        if let Some(at) = next
-            && self.armed.get().is_none_or(|armed| at < armed)
-        {
-            self.armed.set(next);
-            self.rearm.notify_one();
         }
     }
 }

@@ -1,0 +1,281 @@
+//! Models of KafScale brokers on loopback TCP, with a model of etcd or a real one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use kafscale_proxy_core::model::broker::{
+    BrokerModel, ClusterSnapshot, ConnectionId, Effect, EtcdToken, Input as Fact, SNAPSHOT_KEY, Settings, SharedLog,
+};
+use kafscale_proxy_core::model::etcd::WatchFact;
+use kafscale_proxy_core::{Input, Now, OperationId, Outcome, effects, etcd, inputs};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+
+use crate::alarm::Alarm;
+use crate::etcd_client::EtcdClient;
+use crate::process::{self, ProcessError};
+use crate::report::Report;
+use crate::settings::EtcdSettings;
+use crate::shutdown::Signals;
+use crate::socket::{ReadBuffer, Socket, SocketFact};
+use crate::{accept, clock};
+
+/// A cluster of brokers that share a log.
+pub(crate) struct BrokerServers {
+    brokers: RefCell<Vec<BrokerModel>>,
+    log: RefCell<SharedLog>,
+    etcd: RefCell<Vec<Box<dyn Fn(effects::Etcd)>>>,
+    inbox: RefCell<VecDeque<(usize, Fact)>>,
+    at_work: Cell<bool>,
+    sockets: RefCell<HashMap<(usize, ConnectionId), Rc<Socket>>>,
+    buffer: ReadBuffer,
+    last_connection: Cell<u64>,
+    alarm: Alarm,
+}
+
+/// Listens for so many brokers on free ports of the loopback address.
+pub(crate) async fn listen(count: usize) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), ProcessError> {
+    let failed = |error| ProcessError(format!("cannot listen for a broker: {error}"));
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let listener = accept::listen("127.0.0.1:0").await.map_err(failed)?;
+        addresses.push(listener.local_addr().map_err(failed)?);
+        listeners.push(listener);
+    }
+    Ok((listeners, addresses))
+}
+
+/// The value of the snapshot key for brokers at these addresses.
+pub(crate) fn snapshot(addresses: &[SocketAddr], topics: &[(&str, i32)]) -> Bytes {
+    let hosts: Vec<_> = addresses.iter().map(|address| (address.ip().to_string(), address.port())).collect();
+    let brokers = hosts.iter().zip(0..).map(|((host, port), id)| (id, host.as_str(), *port));
+    let empty = ClusterSnapshot::new("dev", brokers);
+    let snapshot = topics.iter().fold(empty, |snapshot, (name, partitions)| snapshot.with_topic(name, *partitions));
+    snapshot.to_json().into()
+}
+
+impl BrokerServers {
+    /// Starts one broker per listener; `connect` gives each its way to etcd.
+    pub(crate) fn start(
+        listeners: Vec<TcpListener>,
+        addresses: &[SocketAddr],
+        connect: impl Fn(Report) -> Box<dyn Fn(effects::Etcd)>,
+    ) -> Result<Rc<Self>, ProcessError> {
+        let mut brokers = Vec::new();
+        for (address, id) in addresses.iter().zip(0..) {
+            let mut seed = [0; 32];
+            getrandom::fill(&mut seed).map_err(|error| ProcessError(format!("no randomness: {error}")))?;
+            brokers.push(BrokerModel::new(Settings {
+                id,
+                host: address.ip().to_string(),
+                port: address.port(),
+                auto_create_partitions: 1,
+                idle_close: None,
+                seed,
+            }));
+        }
+        let servers = Rc::new(Self {
+            brokers: RefCell::new(brokers),
+            log: RefCell::new(SharedLog::new()),
+            etcd: RefCell::default(),
+            inbox: RefCell::default(),
+            at_work: Cell::new(false),
+            sockets: RefCell::default(),
+            buffer: ReadBuffer::default(),
+            last_connection: Cell::new(0),
+            alarm: Alarm::default(),
+        });
+        let ways = (0..listeners.len()).map(|broker| {
+            let this = Rc::downgrade(&servers);
+            connect(Report::new(move |fact| {
+                if let Some(this) = this.upgrade()
+                    && let Input::Etcd(fact) = fact
+                {
+                    this.tell(broker, from_etcd(fact));
+                }
+            }))
+        });
+        servers.etcd.replace(ways.collect());
+        for (broker, listener) in listeners.into_iter().enumerate() {
+            servers.tell(broker, Fact::Started);
+            let this = Rc::clone(&servers);
+            spawn_local(async move {
+                accept::accept(&listener, |stream, _| this.serve(broker, stream)).await;
+            });
+        }
+        let keeper = Rc::clone(&servers);
+        spawn_local(async move {
+            keeper.alarm.run(|| keeper.poll_timeout(), || keeper.work(true)).await;
+        });
+        Ok(servers)
+    }
+
+    fn poll_timeout(&self) -> Option<kafscale_proxy_core::Monotonic> {
+        self.brokers.borrow().iter().filter_map(BrokerModel::poll_timeout).min()
+    }
+
+    fn serve(self: &Rc<Self>, broker: usize, stream: TcpStream) {
+        self.last_connection.set(self.last_connection.get() + 1);
+        let connection = ConnectionId(self.last_connection.get());
+        let reader = Rc::downgrade(self);
+        let socket = Rc::new(Socket::new(stream, move |fact| match fact {
+            SocketFact::Received(bytes) => {
+                if let Some(this) = reader.upgrade() {
+                    this.tell(broker, Fact::Received { connection, bytes });
+                }
+            }
+            // Brokers answer one request at a time and know no watermarks.
+            SocketFact::Clogged | SocketFact::Drained => {}
+        }));
+        self.sockets.borrow_mut().insert((broker, connection), Rc::clone(&socket));
+        self.tell(broker, Fact::Connected { connection });
+        let this = Rc::clone(self);
+        spawn_local(async move {
+            socket.run(&this.buffer).await;
+            // A connection that the broker has closed is not told to it.
+            let told = this.sockets.borrow_mut().remove(&(broker, connection)).is_some();
+            if told {
+                this.tell(broker, Fact::Closed { connection });
+            }
+        });
+    }
+
+    fn tell(&self, broker: usize, fact: Fact) {
+        self.inbox.borrow_mut().push_back((broker, fact));
+        if !self.at_work.get() {
+            self.work(false);
+        }
+    }
+
+    fn work(&self, timeout: bool) {
+        self.at_work.set(true);
+        let mut timeout = timeout;
+        loop {
+            let version = self.log.borrow().version();
+            if std::mem::take(&mut timeout) {
+                for broker in 0..self.brokers.borrow().len() {
+                    self.call(broker, |model, now, log, orders| model.handle_timeout(now, log, orders));
+                }
+                continue;
+            }
+            let next = self.inbox.borrow_mut().pop_front();
+            let Some((broker, fact)) = next else { break };
+            self.call(broker, |model, now, log, orders| model.handle_input(now, fact, log, orders));
+            // Fetches that wait at another broker may have enough now.
+            timeout = self.log.borrow().version() != version;
+        }
+        self.at_work.set(false);
+        self.alarm.look_at(self.poll_timeout());
+    }
+
+    fn call(&self, broker: usize, call: impl FnOnce(&mut BrokerModel, Now, &mut SharedLog, &mut Vec<Effect>)) {
+        let mut orders = Vec::new();
+        call(&mut self.brokers.borrow_mut()[broker], clock::now(), &mut self.log.borrow_mut(), &mut orders);
+        for order in orders {
+            self.carry_out(broker, order);
+        }
+    }
+
+    fn carry_out(&self, broker: usize, order: Effect) {
+        let ask = |order| {
+            if let Some(etcd) = self.etcd.borrow().get(broker) {
+                etcd(order);
+            }
+        };
+        match order {
+            Effect::Write { connection, bytes } => {
+                if let Some(socket) = self.sockets.borrow().get(&(broker, connection)) {
+                    socket.append(bytes);
+                    socket.flush();
+                }
+            }
+            Effect::Close { connection } => {
+                if let Some(socket) = self.sockets.borrow_mut().remove(&(broker, connection)) {
+                    socket.close_after_flush();
+                }
+            }
+            Effect::Etcd { token, request } => {
+                ask(effects::Etcd::Request { operation: OperationId(token.0), request });
+            }
+            Effect::EtcdWatch { token, request } => {
+                ask(effects::Etcd::Watch { operation: OperationId(token.0), request });
+            }
+            Effect::Stopped => {}
+        }
+    }
+}
+
+fn from_etcd(fact: inputs::Etcd) -> Fact {
+    let token = |operation: OperationId| EtcdToken(operation.0);
+    match fact {
+        inputs::Etcd::Finished { operation, outcome } => Fact::EtcdFinished { token: token(operation), outcome },
+        inputs::Etcd::WatchCreated { operation } => {
+            Fact::EtcdWatched { token: token(operation), fact: WatchFact::Created }
+        }
+        inputs::Etcd::WatchEvents { operation, revision, events } => {
+            Fact::EtcdWatched { token: token(operation), fact: WatchFact::Events { revision, events } }
+        }
+        inputs::Etcd::WatchEnded { operation, end } => {
+            Fact::EtcdWatched { token: token(operation), fact: WatchFact::Ended(end) }
+        }
+    }
+}
+
+/// Runs so many broker models on free ports of 127.0.0.1 with a real etcd, until a signal ends it. Writes the snapshot
+/// with these brokers and topics (name, partitions) first and then tells the addresses.
+///
+/// # Errors
+/// etcd cannot be reached, or no port is free.
+pub fn run_with_etcd(
+    etcd: &EtcdSettings,
+    count: usize,
+    topics: &[(&str, i32)],
+    ready: impl FnOnce(&[SocketAddr]),
+) -> Result<(), ProcessError> {
+    process::block_on(async {
+        let (listeners, addresses) = listen(count).await?;
+        write_snapshot(etcd, snapshot(&addresses, topics)).await?;
+        // The endpoints were good enough for the snapshot.
+        let connect = |report: Report| -> Box<dyn Fn(effects::Etcd)> {
+            match EtcdClient::new(etcd, report) {
+                Ok(client) => {
+                    let client = Rc::new(client);
+                    Box::new(move |order| client.carry_out(order))
+                }
+                Err(error) => Box::new(move |_| tracing::error!(%error, "no etcd")),
+            }
+        };
+        let _servers = BrokerServers::start(listeners, &addresses, connect)?;
+        let mut signals = Signals::new().map_err(|error| ProcessError(format!("cannot handle signals: {error}")))?;
+        ready(&addresses);
+        signals.next().await;
+        Ok(())
+    })
+}
+
+async fn write_snapshot(etcd: &EtcdSettings, value: Bytes) -> Result<(), ProcessError> {
+    let (written, is_written) = oneshot::channel();
+    let written = RefCell::new(Some(written));
+    let report = Report::new(move |fact| {
+        if let Input::Etcd(inputs::Etcd::Finished { outcome, .. }) = fact
+            && let Some(written) = written.take()
+        {
+            // Fails when nobody waits any more.
+            let _ = written.send(outcome);
+        }
+    });
+    let client = Rc::new(EtcdClient::new(etcd, report).map_err(|error| ProcessError(error.to_string()))?);
+    let put = etcd::TxnOperation::Put { key: SNAPSHOT_KEY.into(), value, lease: 0 };
+    let request = etcd::Request::Txn(etcd::TxnRequest { success: vec![put], ..etcd::TxnRequest::default() });
+    client.carry_out(effects::Etcd::Request { operation: OperationId(0), request });
+    match is_written.await {
+        Ok(Outcome::Applied(_)) => Ok(()),
+        Ok(Outcome::NotApplied(refusal)) => Err(ProcessError(format!("the snapshot was not written: {refusal:?}"))),
+        Ok(Outcome::Unknown(text)) => Err(ProcessError(format!("the snapshot was perhaps not written: {text}"))),
+        Err(_) => Err(ProcessError("the snapshot was not written".into())),
+    }
+}
