@@ -248,7 +248,8 @@ mod tests {
 
     #[test]
     fn envelopes_become_download_requests() {
-        let envelope = br#"{"kfs_lfs":1,"bucket":"b","key":"default/t/lfs/x","size":5,"sha256":"2c","checksum_alg":"sha256"}"#;
+        let envelope =
+            br#"{"kfs_lfs":1,"bucket":"b","key":"default/t/lfs/x","size":5,"sha256":"2c","checksum_alg":"sha256"}"#;
         let body = download_body_of(envelope).unwrap();
         assert_eq!(body["bucket"], "b");
         assert_eq!(body["integrity"], json!({"sha256": "2c", "checksum_alg": "sha256", "size": 5}));

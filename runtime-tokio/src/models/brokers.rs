@@ -157,7 +157,8 @@ impl BrokerServers {
         loop {
             let version = self.log.borrow().version();
             if std::mem::take(&mut timeout) {
-                for broker in 0..self.brokers.borrow().len() {
+                let count = self.brokers.borrow().len();
+                for broker in 0..count {
                     self.call(broker, |model, now, log, orders| model.handle_timeout(now, log, orders));
                 }
                 continue;

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use kafscale_proxy_core::model::etcd::{EtcdModel, WatchFact, WatchFacts, WatchToken};
 use kafscale_proxy_core::model::Link;
+use kafscale_proxy_core::model::etcd::{EtcdModel, WatchFact, WatchFacts, WatchToken};
 use kafscale_proxy_core::{Input, OperationId, effects, inputs};
 use tokio::task::spawn_local;
 
@@ -38,7 +38,10 @@ impl EtcdServer {
         let keeper = Rc::clone(&server);
         spawn_local(async move {
             let next = || keeper.model.borrow().poll_timeout();
-            keeper.alarm.run(next, || keeper.with_model(|model, facts| model.handle_timeout(clock::now().monotonic, facts))).await;
+            keeper
+                .alarm
+                .run(next, || keeper.with_model(|model, facts| model.handle_timeout(clock::now().monotonic, facts)))
+                .await;
         });
         server
     }

@@ -1,10 +1,10 @@
 //! The model of S3 for one peer in the same thread; the bytes lie in files of a folder.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::cell::RefCell;
 
 use bytes::Bytes;
 use kafscale_proxy_core::model::Link;
