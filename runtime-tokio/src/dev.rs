@@ -1,5 +1,6 @@
 //! `dev`: the proxy with its partners inside, for trying out. Nothing is kept.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -68,9 +69,10 @@ struct Inside {
 impl MakePartners for Inside {
     async fn make(self, report: Report) -> Result<Partners, ProcessError> {
         let etcd = EtcdServer::start();
-        let (listeners, addresses) = brokers::listen(BROKERS).await?;
+        let (listeners, addresses) = brokers::listen([(Ipv4Addr::LOCALHOST, 0).into(); BROKERS]).await?;
         etcd.put(SNAPSHOT_KEY, brokers::snapshot(&addresses, &[(TOPIC, PARTITIONS)]));
-        BrokerServers::start(listeners, &addresses, |report| etcd.connect(report))?;
+        let way = Rc::clone(&etcd);
+        BrokerServers::start(listeners, &addresses, move |report| way.connect(report))?;
         let s3 = S3Server::new(&self.folder, report.clone());
         Ok(Partners { etcd: etcd.connect(report), s3: Box::new(move |order| s3.carry_out(order)) })
     }

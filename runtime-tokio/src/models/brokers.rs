@@ -7,28 +7,57 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use kafscale_proxy_core::model::broker::{
-    BrokerModel, ClusterSnapshot, ConnectionId, Effect, EtcdToken, Input as Fact, SNAPSHOT_KEY, Settings, SharedLog,
+    BrokerModel, ClusterSnapshot, ConnectionId, Effect, EtcdToken, Fault, Input as Fact, SNAPSHOT_KEY, Settings,
+    SharedLog,
 };
 use kafscale_proxy_core::model::etcd::WatchFact;
 use kafscale_proxy_core::{Input, Now, OperationId, Outcome, effects, etcd, inputs};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::spawn_local;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, spawn_local};
 
 use crate::alarm::Alarm;
 use crate::etcd_client::EtcdClient;
 use crate::process::{self, ProcessError};
 use crate::report::Report;
 use crate::settings::EtcdSettings;
-use crate::shutdown::Signals;
 use crate::socket::{ReadBuffer, Socket, SocketFact};
 use crate::{accept, clock};
 
+/// A way to etcd, made for each life of a broker: what belongs to an earlier life must not reach a later one.
+type Connect = Box<dyn Fn(Report) -> Box<dyn Fn(effects::Etcd)>>;
+
+/// What a test does to a broker.
+#[derive(Debug)]
+pub enum Control {
+    /// The fault strikes once, at the next answer that it applies to.
+    Inject(Fault),
+    /// It reads and does nothing, or goes on.
+    Silence(bool),
+    /// It dies: connections break, its port is closed, its leases go on until they end.
+    Crash,
+    /// It ends in order: leases are revoked.
+    ShutDown,
+    /// It starts again on its port, after either end.
+    Start,
+}
+
+/// One broker of a cluster.
+struct Broker {
+    model: BrokerModel,
+    address: SocketAddr,
+    /// Counts its starts.
+    life: u64,
+    etcd: Box<dyn Fn(effects::Etcd)>,
+    watch: Option<OperationId>,
+    accepting: Option<AbortHandle>,
+}
+
 /// A cluster of brokers that share a log.
 pub(crate) struct BrokerServers {
-    brokers: RefCell<Vec<BrokerModel>>,
+    brokers: RefCell<Vec<Broker>>,
+    connect: Connect,
     log: RefCell<SharedLog>,
-    etcd: RefCell<Vec<Box<dyn Fn(effects::Etcd)>>>,
     inbox: RefCell<VecDeque<(usize, Fact)>>,
     at_work: Cell<bool>,
     sockets: RefCell<HashMap<(usize, ConnectionId), Rc<Socket>>>,
@@ -37,12 +66,15 @@ pub(crate) struct BrokerServers {
     alarm: Alarm,
 }
 
-/// Listens for so many brokers on free ports of the loopback address.
-pub(crate) async fn listen(count: usize) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), ProcessError> {
+/// Listens for brokers on these addresses; port 0 takes a free one.
+pub(crate) async fn listen(
+    addresses: impl IntoIterator<Item = SocketAddr>,
+) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), ProcessError> {
     let failed = |error| ProcessError(format!("cannot listen for a broker: {error}"));
+    let wanted = addresses;
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-    for _ in 0..count {
-        let listener = accept::listen("127.0.0.1:0").await.map_err(failed)?;
+    for address in wanted {
+        let listener = accept::listen(&address.to_string()).await.map_err(failed)?;
         addresses.push(listener.local_addr().map_err(failed)?);
         listeners.push(listener);
     }
@@ -58,30 +90,42 @@ pub(crate) fn snapshot(addresses: &[SocketAddr], topics: &[(&str, i32)]) -> Byte
     snapshot.to_json().into()
 }
 
+fn model(id: i32, address: SocketAddr) -> Result<BrokerModel, ProcessError> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| ProcessError(format!("no randomness: {error}")))?;
+    Ok(BrokerModel::new(Settings {
+        id,
+        host: address.ip().to_string(),
+        port: address.port(),
+        auto_create_partitions: 1,
+        idle_close: None,
+        seed,
+    }))
+}
+
 impl BrokerServers {
     /// Starts one broker per listener; `connect` gives each its way to etcd.
     pub(crate) fn start(
         listeners: Vec<TcpListener>,
         addresses: &[SocketAddr],
-        connect: impl Fn(Report) -> Box<dyn Fn(effects::Etcd)>,
+        connect: impl Fn(Report) -> Box<dyn Fn(effects::Etcd)> + 'static,
     ) -> Result<Rc<Self>, ProcessError> {
         let mut brokers = Vec::new();
         for (address, id) in addresses.iter().zip(0..) {
-            let mut seed = [0; 32];
-            getrandom::fill(&mut seed).map_err(|error| ProcessError(format!("no randomness: {error}")))?;
-            brokers.push(BrokerModel::new(Settings {
-                id,
-                host: address.ip().to_string(),
-                port: address.port(),
-                auto_create_partitions: 1,
-                idle_close: None,
-                seed,
-            }));
+            let model = model(id, *address)?;
+            brokers.push(Broker {
+                model,
+                address: *address,
+                life: 0,
+                etcd: Box::new(|_| {}),
+                watch: None,
+                accepting: None,
+            });
         }
         let servers = Rc::new(Self {
             brokers: RefCell::new(brokers),
+            connect: Box::new(connect),
             log: RefCell::new(SharedLog::new()),
-            etcd: RefCell::default(),
             inbox: RefCell::default(),
             at_work: Cell::new(false),
             sockets: RefCell::default(),
@@ -89,23 +133,8 @@ impl BrokerServers {
             last_connection: Cell::new(0),
             alarm: Alarm::default(),
         });
-        let ways = (0..listeners.len()).map(|broker| {
-            let this = Rc::downgrade(&servers);
-            connect(Report::new(move |fact| {
-                if let Some(this) = this.upgrade()
-                    && let Input::Etcd(fact) = fact
-                {
-                    this.tell(broker, from_etcd(fact));
-                }
-            }))
-        });
-        servers.etcd.replace(ways.collect());
         for (broker, listener) in listeners.into_iter().enumerate() {
-            servers.tell(broker, Fact::Started);
-            let this = Rc::clone(&servers);
-            spawn_local(async move {
-                accept::accept(&listener, |stream, _| this.serve(broker, stream)).await;
-            });
+            servers.begin_life(broker, listener);
         }
         let keeper = Rc::clone(&servers);
         spawn_local(async move {
@@ -114,8 +143,57 @@ impl BrokerServers {
         Ok(servers)
     }
 
+    fn begin_life(self: &Rc<Self>, broker: usize, listener: TcpListener) {
+        let this = Rc::downgrade(self);
+        let life = self.brokers.borrow()[broker].life + 1;
+        let etcd = (self.connect)(Report::new(move |fact| {
+            if let Some(this) = this.upgrade()
+                && let Input::Etcd(fact) = fact
+                && this.brokers.borrow()[broker].life == life
+            {
+                this.tell(broker, from_etcd(fact));
+            }
+        }));
+        let this = Rc::clone(self);
+        let accepting = spawn_local(async move {
+            accept::accept(&listener, |stream, _| this.serve(broker, stream)).await;
+        });
+        {
+            let broker = &mut self.brokers.borrow_mut()[broker];
+            broker.life = life;
+            broker.etcd = etcd;
+            broker.accepting = Some(accepting.abort_handle());
+        }
+        self.tell(broker, Fact::Started);
+    }
+
+    async fn control(self: &Rc<Self>, broker: usize, control: Control) -> Result<(), ProcessError> {
+        match control {
+            Control::Inject(fault) => self.brokers.borrow_mut()[broker].model.inject(fault),
+            Control::Silence(silent) => {
+                self.brokers.borrow_mut()[broker].model.set_silent(silent);
+                self.work(true);
+            }
+            Control::Crash => {
+                self.call(broker, |model, _, _, orders| model.crash(orders));
+                self.work(true);
+            }
+            Control::ShutDown => self.tell(broker, Fact::ShutdownRequested),
+            Control::Start => {
+                let (id, address) = {
+                    let broker = &self.brokers.borrow()[broker];
+                    (broker.model.id(), broker.address)
+                };
+                let (listeners, _) = listen([address]).await?;
+                self.brokers.borrow_mut()[broker].model = model(id, address)?;
+                listeners.into_iter().for_each(|listener| self.begin_life(broker, listener));
+            }
+        }
+        Ok(())
+    }
+
     fn poll_timeout(&self) -> Option<kafscale_proxy_core::Monotonic> {
-        self.brokers.borrow().iter().filter_map(BrokerModel::poll_timeout).min()
+        self.brokers.borrow().iter().filter_map(|broker| broker.model.poll_timeout()).min()
     }
 
     fn serve(self: &Rc<Self>, broker: usize, stream: TcpStream) {
@@ -175,18 +253,14 @@ impl BrokerServers {
 
     fn call(&self, broker: usize, call: impl FnOnce(&mut BrokerModel, Now, &mut SharedLog, &mut Vec<Effect>)) {
         let mut orders = Vec::new();
-        call(&mut self.brokers.borrow_mut()[broker], clock::now(), &mut self.log.borrow_mut(), &mut orders);
+        call(&mut self.brokers.borrow_mut()[broker].model, clock::now(), &mut self.log.borrow_mut(), &mut orders);
         for order in orders {
             self.carry_out(broker, order);
         }
     }
 
     fn carry_out(&self, broker: usize, order: Effect) {
-        let ask = |order| {
-            if let Some(etcd) = self.etcd.borrow().get(broker) {
-                etcd(order);
-            }
-        };
+        let ask = |order| (self.brokers.borrow()[broker].etcd)(order);
         match order {
             Effect::Write { connection, bytes } => {
                 if let Some(socket) = self.sockets.borrow().get(&(broker, connection)) {
@@ -203,9 +277,18 @@ impl BrokerServers {
                 ask(effects::Etcd::Request { operation: OperationId(token.0), request });
             }
             Effect::EtcdWatch { token, request } => {
-                ask(effects::Etcd::Watch { operation: OperationId(token.0), request });
+                let operation = OperationId(token.0);
+                self.brokers.borrow_mut()[broker].watch = Some(operation);
+                ask(effects::Etcd::Watch { operation, request });
             }
-            Effect::Stopped => {}
+            Effect::Stopped => {
+                let (accepting, watch) = {
+                    let broker = &mut self.brokers.borrow_mut()[broker];
+                    (broker.accepting.take(), broker.watch.take())
+                };
+                accepting.iter().for_each(AbortHandle::abort);
+                watch.into_iter().for_each(|operation| ask(effects::Etcd::Cancel { operation }));
+            }
         }
     }
 }
@@ -226,23 +309,25 @@ fn from_etcd(fact: inputs::Etcd) -> Fact {
     }
 }
 
-/// Runs so many broker models on free ports of 127.0.0.1 with a real etcd, until a signal ends it. Writes the snapshot
-/// with these brokers and topics (name, partitions) first and then tells the addresses.
+/// Runs one broker model on each of these addresses with a real etcd, until nobody holds the other end of `controls` any
+/// more. Writes the snapshot with these brokers and topics (name, partitions) first, and then calls `ready`.
 ///
 /// # Errors
-/// etcd cannot be reached, or no port is free.
+/// etcd cannot be reached, or an address is taken.
 pub fn run_with_etcd(
     etcd: &EtcdSettings,
-    count: usize,
+    addresses: &[SocketAddr],
     topics: &[(&str, i32)],
-    ready: impl FnOnce(&[SocketAddr]),
+    mut controls: mpsc::UnboundedReceiver<(usize, Control)>,
+    ready: impl FnOnce(),
 ) -> Result<(), ProcessError> {
     process::block_on(async {
-        let (listeners, addresses) = listen(count).await?;
+        let (listeners, addresses) = listen(addresses.iter().copied()).await?;
         write_snapshot(etcd, snapshot(&addresses, topics)).await?;
+        let etcd = etcd.clone();
         // The endpoints were good enough for the snapshot.
-        let connect = |report: Report| -> Box<dyn Fn(effects::Etcd)> {
-            match EtcdClient::new(etcd, report) {
+        let connect = move |report: Report| -> Box<dyn Fn(effects::Etcd)> {
+            match EtcdClient::new(&etcd, report) {
                 Ok(client) => {
                     let client = Rc::new(client);
                     Box::new(move |order| client.carry_out(order))
@@ -250,10 +335,11 @@ pub fn run_with_etcd(
                 Err(error) => Box::new(move |_| tracing::error!(%error, "no etcd")),
             }
         };
-        let _servers = BrokerServers::start(listeners, &addresses, connect)?;
-        let mut signals = Signals::new().map_err(|error| ProcessError(format!("cannot handle signals: {error}")))?;
-        ready(&addresses);
-        signals.next().await;
+        let servers = BrokerServers::start(listeners, &addresses, connect)?;
+        ready();
+        while let Some((broker, control)) = controls.recv().await {
+            servers.control(broker, control).await?;
+        }
         Ok(())
     })
 }

@@ -4,7 +4,9 @@
 //! What is not there is a failure with the name of what is missing, never a skipped test: `tests/run` installs and builds
 //! it all.
 
+mod brokers;
 mod clients;
+mod deployment;
 mod etcd;
 mod http;
 mod kafka;
@@ -13,10 +15,13 @@ mod process;
 mod proxy;
 mod s3;
 
+pub use brokers::{Brokers, move_partition, owner, wait_until_lost};
 pub use clients::{Client, Delivered, Job, Record, Report, Running, curl};
+pub use deployment::{Deployment, PARTITIONS, TOPIC, produce_request};
 pub use etcd::Etcd;
 pub use http::{Answer, Http, Upload};
 pub use kafka::Wire;
+pub use kafscale_proxy::models::brokers::Control;
 pub use ports::free_port;
 pub use proxy::Proxy;
 pub use s3::{BUCKET, Fault, Operation, Seen, Store};
