@@ -1,11 +1,13 @@
 //! The world as a driver: it carries out what machines and brokers order.
 
+use std::time::Duration;
+
 use bytes::BytesMut;
-use kafscale_proxy_core::inputs::{self, BrokerConnectionId, ConnectError};
+use kafscale_proxy_core::inputs::{self, BrokerConnectionId, ConnectError, ExchangeId, ReadResult};
 use kafscale_proxy_core::model::broker::{self, ConnectionId};
 use kafscale_proxy_core::{Effect, Effects, Input, effects, s3};
 
-use super::{Event, FIN, HOP, Watcher, World};
+use super::{Event, FIN, HOP, S3Fault, Watcher, World};
 use crate::world::shard::Socket;
 
 impl World {
@@ -25,12 +27,7 @@ impl World {
                 Effect::Etcd(effects::Etcd::Cancel { operation }) => {
                     self.timeline.plan(HOP, Event::EtcdCancel { from: Watcher::Shard(shard, operation) });
                 }
-                Effect::S3(order) => {
-                    if let effects::S3::Request { request: s3::Request::DeleteObject { key }, .. } = &order {
-                        self.deletes.ordered(key);
-                    }
-                    self.timeline.plan(HOP, Event::S3 { shard, order });
-                }
+                Effect::S3(order) => self.carry_out_s3(shard, order),
                 Effect::TempFile(order) => self.carry_out_file(shard, order),
                 Effect::Compute { operation, job } => {
                     self.fact(HOP, shard, Input::Computed { operation, result: job.run() });
@@ -60,15 +57,24 @@ impl World {
     fn carry_out_socket(&mut self, shard: usize, order: effects::Broker) {
         match order {
             effects::Broker::Connect { connection, address } => {
+                self.dialling.insert((shard, connection));
                 self.timeline.plan(HOP, Event::Dial { shard, connection, address });
             }
             effects::Broker::Write { connection, bytes } => {
                 let Some(socket) = self.shards[shard].sockets.get_mut(&connection) else { return };
-                socket.accepted += bytes.len() as u64;
-                let (broker, connection) = (socket.broker, socket.connection);
-                let bytes = BytesMut::from(&bytes[..]);
-                let input = broker::Input::Received { connection, bytes };
-                self.timeline.plan(HOP, Event::Broker { broker, input });
+                let struck = self.faults.of_broker_write(&bytes);
+                let accepted = struck.map_or(bytes.len(), |accepted| bytes.len().min(accepted as usize));
+                socket.accepted += accepted as u64;
+                let (broker, inner) = (socket.broker, socket.connection);
+                if accepted > 0 {
+                    self.deletes.record_handed_over((shard, connection), &bytes);
+                    let bytes = BytesMut::from(&bytes[..accepted]);
+                    let input = broker::Input::Received { connection: inner, bytes };
+                    self.timeline.plan(HOP, Event::Broker { broker, input });
+                }
+                if struck.is_some() {
+                    self.close_socket(shard, connection);
+                }
             }
             effects::Broker::Close { connection } => self.close_socket(shard, connection),
             effects::Broker::Pause { .. } | effects::Broker::Resume { .. } => {}
@@ -84,15 +90,25 @@ impl World {
                 self.timeline.plan(FIN, Event::Broker { broker: socket.broker, input });
                 inputs::Broker::Closed { connection, accepted_bytes: socket.accepted }
             }
-            // The dial is on its way; its end is told when it arrives.
+            None if self.dialling.remove(&(shard, connection)) => {
+                inputs::Broker::ConnectFailed { connection, error: ConnectError("given up".into()) }
+            }
             None => return,
         };
         self.fact(FIN, shard, Input::Broker(told));
     }
 
     pub(super) fn dialled(&mut self, shard: usize, connection: BrokerConnectionId, address: &str) {
+        // Given up meanwhile.
+        if !self.dialling.contains(&(shard, connection)) {
+            return;
+        }
         let host = address.split(':').next().unwrap_or_default();
         let number = host.strip_prefix("broker-").and_then(|number| number.parse::<usize>().ok());
+        if number.is_some_and(|number| self.faults.swallows_dials(number)) {
+            return;
+        }
+        self.dialling.remove(&(shard, connection));
         let running = number.filter(|number| self.brokers.get(*number).is_some_and(|broker| broker.is_running()));
         let told = match running {
             Some(broker) => {
@@ -101,7 +117,7 @@ impl World {
                 let socket = Socket { broker, connection: inner, accepted: 0 };
                 self.shards[shard].sockets.insert(connection, socket);
                 let input = broker::Input::Connected { connection: inner };
-                self.timeline.plan(std::time::Duration::ZERO, Event::Broker { broker, input });
+                self.timeline.plan(Duration::ZERO, Event::Broker { broker, input });
                 inputs::Broker::Connected { connection }
             }
             None => {
@@ -117,6 +133,7 @@ impl World {
             match effect {
                 broker::Effect::Write { connection, bytes } => {
                     if let Some((shard, connection)) = self.peers.get(&(broker, connection)).copied() {
+                        self.deletes.record_answered((shard, connection), &bytes);
                         let bytes = BytesMut::from(&bytes[..]);
                         let input = Input::Broker(inputs::Broker::Received { connection, bytes });
                         self.fact(HOP, shard, input);
@@ -148,47 +165,114 @@ impl World {
         }
     }
 
+    fn carry_out_s3(&mut self, shard: usize, order: effects::S3) {
+        let fault = match &order {
+            effects::S3::Request { operation, request } => {
+                if let s3::Request::DeleteObject { key } = request {
+                    self.deletes.ordered(key);
+                }
+                self.s3.ordered(shard, *operation);
+                self.faults.of_s3_request(request)
+            }
+            effects::S3::Cancel { operation } => {
+                let operation = *operation;
+                return self.timeline.plan(HOP, Event::S3Cancel { shard, operation });
+            }
+            effects::S3::ReadObject { .. } | effects::S3::ReleaseObject { .. } => None,
+        };
+        let later = match fault {
+            Some(S3Fault::Late(later)) => later,
+            Some(S3Fault::Way(_) | S3Fault::Trouble(_)) | None => Duration::ZERO,
+        };
+        self.timeline.plan(HOP + later, Event::S3 { shard, order, fault });
+    }
+
     fn carry_out_http(&mut self, shard: usize, order: effects::Http) {
         match order {
             effects::Http::ReadBody { operation, exchange, max_bytes } => {
                 let Some(open) = self.exchanges.get_mut(&exchange) else { return };
-                let result = open.machine.read(max_bytes);
-                self.fact(HOP, shard, Input::Http(inputs::Http::BodyRead { operation, result }));
+                let result = if open.ended {
+                    Some(ReadResult::Broken("there is no body to read".into()))
+                } else {
+                    open.machine.read(max_bytes)
+                };
+                match result {
+                    Some(result) => self.fact(HOP, shard, Input::Http(inputs::Http::BodyRead { operation, result })),
+                    None => open.reading = Some(operation),
+                }
             }
-            // Reads of the world end by themselves.
-            effects::Http::CancelRead { .. } => {}
+            effects::Http::CancelRead { exchange } => self.cancel_read(exchange),
             effects::Http::Respond { exchange, head, body } => {
-                let Some(open) = self.exchanges.get_mut(&exchange) else { return };
+                let Some(open) = self.exchanges.get_mut(&exchange).filter(|open| !open.ended) else { return };
                 match body {
                     effects::ResponseBody::Whole(bytes) => {
                         open.machine.responded(head, None);
                         open.machine.received(&bytes);
-                        self.fact(HOP, shard, Input::Http(inputs::Http::Ended { exchange }));
+                        if !open.machine.stands_still() {
+                            self.end_exchange(exchange);
+                        }
                     }
-                    effects::ResponseBody::Streamed { length } => open.machine.responded(head, Some(length)),
+                    effects::ResponseBody::Streamed { length } => {
+                        open.machine.responded(head, Some(length));
+                        if length == 0 && !open.machine.stands_still() {
+                            self.end_exchange(exchange);
+                        }
+                    }
                 }
             }
             effects::Http::SendChunk { operation, exchange, bytes } => {
                 let Some(open) = self.exchanges.get_mut(&exchange) else { return };
-                open.machine.received(&bytes);
-                let complete = open.machine.is_complete();
+                if open.machine.stands_still() && !open.ended {
+                    open.machine.received(&bytes);
+                    open.sending = Some(operation);
+                    return;
+                }
                 self.fact(HOP, shard, Input::Http(inputs::Http::ChunkAccepted { operation }));
-                if complete {
-                    self.fact(HOP, shard, Input::Http(inputs::Http::Ended { exchange }));
+                let Some(open) = self.exchanges.get_mut(&exchange).filter(|open| !open.ended) else { return };
+                open.machine.received(&bytes);
+                if open.machine.is_complete() {
+                    self.end_exchange(exchange);
                 }
             }
             effects::Http::Abort { exchange } => {
-                if let Some(open) = self.exchanges.get_mut(&exchange) {
+                if let Some(open) = self.exchanges.get_mut(&exchange).filter(|open| !open.ended) {
                     open.machine.aborted();
+                    self.end_exchange(exchange);
                 }
-                self.fact(HOP, shard, Input::Http(inputs::Http::Ended { exchange }));
             }
         }
     }
 
+    fn cancel_read(&mut self, exchange: ExchangeId) {
+        let Some(open) = self.exchanges.get_mut(&exchange) else { return };
+        if let Some(operation) = open.reading.take() {
+            let (shard, result) = (open.shard, ReadResult::Broken("cancelled".into()));
+            self.fact(HOP, shard, Input::Http(inputs::Http::BodyRead { operation, result }));
+        }
+    }
+
+    /// The driver's last words about an exchange: what is open is completed, then its end.
+    pub(super) fn end_exchange(&mut self, exchange: ExchangeId) {
+        self.cancel_read(exchange);
+        let Some(open) = self.exchanges.get_mut(&exchange) else { return };
+        open.ended = true;
+        let shard = open.shard;
+        if let Some(operation) = open.sending.take() {
+            self.fact(HOP, shard, Input::Http(inputs::Http::ChunkAccepted { operation }));
+        }
+        self.fact(HOP, shard, Input::Http(inputs::Http::Ended { exchange }));
+    }
+
     fn carry_out_file(&mut self, shard: usize, order: effects::TempFile) {
+        let broken = self.faults.files_are_broken();
         let files = &mut self.shards[shard];
         let told = match order {
+            effects::TempFile::Create { operation, .. } | effects::TempFile::Append { operation, .. } if broken => {
+                inputs::TempFile::Finished { operation, result: Err("the disk is full".into()) }
+            }
+            effects::TempFile::Read { operation, .. } if broken => {
+                inputs::TempFile::ChunkRead { operation, result: ReadResult::Broken("the disk is broken".into()) }
+            }
             effects::TempFile::Create { operation, file } => {
                 files.create_file(file);
                 inputs::TempFile::Finished { operation, result: Ok(()) }

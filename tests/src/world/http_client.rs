@@ -13,6 +13,8 @@ pub enum BodyEnd {
     Whole,
     /// The connection breaks before.
     Cut,
+    /// Nothing more comes, and the connection stands.
+    Stalls,
 }
 
 /// One exchange as the client sees it.
@@ -23,6 +25,7 @@ pub struct HttpClient {
     body: BytesMut,
     announced: Option<u64>,
     aborted: bool,
+    stands_still: bool,
 }
 
 impl HttpClient {
@@ -35,16 +38,35 @@ impl HttpClient {
             body: BytesMut::new(),
             announced: None,
             aborted: false,
+            stands_still: false,
         }
     }
 
-    /// The next piece of the request body.
-    pub fn read(&mut self, max_bytes: usize) -> ReadResult {
-        match self.pieces.front_mut() {
-            Some(piece) if piece.len() > max_bytes => ReadResult::Chunk(piece.split_to(max_bytes)),
-            Some(_) => ReadResult::Chunk(self.pieces.pop_front().expect("there is a first piece")),
-            None if self.end == BodyEnd::Cut => ReadResult::Broken("the connection broke".into()),
-            None => ReadResult::End,
+    /// A client that does not take its answer.
+    #[must_use]
+    pub fn that_stands_still(mut self) -> Self {
+        self.stands_still = true;
+        self
+    }
+
+    /// From now on it does.
+    pub(super) fn takes_answer(&mut self) {
+        self.stands_still = false;
+    }
+
+    /// Whether it does not take its answer.
+    pub(super) fn stands_still(&self) -> bool {
+        self.stands_still
+    }
+
+    /// The next piece of the request body; `None` while nothing comes.
+    pub fn read(&mut self, max_bytes: usize) -> Option<ReadResult> {
+        match (self.pieces.front_mut(), self.end) {
+            (Some(piece), _) if piece.len() > max_bytes => Some(ReadResult::Chunk(piece.split_to(max_bytes))),
+            (Some(_), _) => self.pieces.pop_front().map(ReadResult::Chunk),
+            (None, BodyEnd::Cut) => Some(ReadResult::Broken("the connection broke".into())),
+            (None, BodyEnd::Whole) => Some(ReadResult::End),
+            (None, BodyEnd::Stalls) => None,
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod carry_out;
 pub mod choices;
+mod faults;
 mod http_client;
 pub mod invariants;
 mod kafka_client;
@@ -13,7 +14,7 @@ mod stores;
 pub mod timeline;
 pub mod trace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -21,9 +22,10 @@ use kafscale_proxy_core::inputs::{self, BrokerConnectionId, ClientId, ExchangeId
 use kafscale_proxy_core::kafka::{Message, Request};
 use kafscale_proxy_core::model::broker::{self, BrokerModel, ClusterSnapshot, ConnectionId, SharedLog};
 use kafscale_proxy_core::model::etcd::{WatchFact, WatchFacts};
-use kafscale_proxy_core::{Config, Input, Monotonic, Now, OperationId, effects, etcd};
+use kafscale_proxy_core::{Config, Input, Monotonic, Now, OperationId, Outcome, effects, etcd, s3};
 
 use choices::Choices;
+pub use faults::{Faults, S3Fault, S3Verb};
 pub use http_client::{BodyEnd, HttpClient};
 use invariants::Deletes;
 pub use kafka_client::KafkaClient;
@@ -48,7 +50,11 @@ enum Event {
     /// The wish to end a request or a watch reaches etcd.
     EtcdCancel { from: Watcher },
     /// An order reaches S3.
-    S3 { shard: usize, order: effects::S3 },
+    S3 { shard: usize, order: effects::S3, fault: Option<S3Fault> },
+    /// The wish to end a request reaches the shard's S3 client.
+    S3Cancel { shard: usize, operation: OperationId },
+    /// The answer to a request comes back from S3, if anybody waits for it still.
+    S3Finished { shard: usize, operation: OperationId, outcome: Outcome<s3::Response, s3::Refusal> },
     /// A dial reaches a broker.
     Dial { shard: usize, connection: BrokerConnectionId, address: String },
     /// A fact reaches a broker.
@@ -79,6 +85,12 @@ struct Client {
 struct Exchange {
     shard: usize,
     machine: HttpClient,
+    /// A read of the request body that has given nothing yet.
+    reading: Option<OperationId>,
+    /// A piece of the answer that the client has not taken yet.
+    sending: Option<OperationId>,
+    /// The driver has said its last word.
+    ended: bool,
 }
 
 /// The world.
@@ -98,6 +110,10 @@ pub struct World {
     pub log: SharedLog,
     /// What was ordered to be deleted.
     pub deletes: Deletes,
+    /// What is still to strike.
+    pub faults: Faults,
+    /// Dials on their way.
+    dialling: BTreeSet<(usize, BrokerConnectionId)>,
     clients: BTreeMap<ClientId, Client>,
     exchanges: BTreeMap<ExchangeId, Exchange>,
     /// Whose each connection of a broker is, until either side has closed.
@@ -144,6 +160,8 @@ impl World {
             brokers,
             log: SharedLog::new(),
             deletes: Deletes::default(),
+            faults: Faults::default(),
+            dialling: BTreeSet::new(),
             clients: BTreeMap::new(),
             exchanges: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -196,7 +214,7 @@ impl World {
     /// An HTTP client sends a request to the LFS API of a shard.
     pub fn request(&mut self, shard: usize, head: http::request::Parts, machine: HttpClient) -> ExchangeId {
         let exchange = ExchangeId(self.draw());
-        self.exchanges.insert(exchange, Exchange { shard, machine });
+        self.exchanges.insert(exchange, Exchange { shard, machine, reading: None, sending: None, ended: false });
         let peer = ([127, 0, 0, 1], 50_000).into();
         let requested = inputs::Http::Requested { exchange, server: HttpServer::Api, head, peer };
         self.fact(HOP, shard, Input::Http(requested));
@@ -205,10 +223,23 @@ impl World {
 
     /// An HTTP client goes away.
     pub fn leave(&mut self, exchange: ExchangeId) {
-        if let Some(open) = self.exchanges.get(&exchange) {
+        if let Some(open) = self.exchanges.get(&exchange).filter(|open| !open.ended) {
             let shard = open.shard;
             self.fact(HOP, shard, Input::Http(inputs::Http::ClientGone { exchange }));
-            self.fact(HOP, shard, Input::Http(inputs::Http::Ended { exchange }));
+            self.end_exchange(exchange);
+        }
+    }
+
+    /// A client that stood still takes the rest of its answer.
+    pub fn take_answer_on(&mut self, exchange: ExchangeId) {
+        let Some(open) = self.exchanges.get_mut(&exchange).filter(|open| !open.ended) else { return };
+        open.machine.takes_answer();
+        let (shard, complete) = (open.shard, open.machine.is_complete());
+        if let Some(operation) = open.sending.take() {
+            self.fact(HOP, shard, Input::Http(inputs::Http::ChunkAccepted { operation }));
+        }
+        if complete {
+            self.end_exchange(exchange);
         }
     }
 
@@ -229,6 +260,23 @@ impl World {
     /// Temporary files of a shard that were not removed.
     pub fn files(&self, shard: usize) -> usize {
         self.shards[shard].files()
+    }
+
+    /// The process of a shard is asked to end.
+    pub fn request_shutdown(&mut self, shard: usize) {
+        self.fact(Duration::ZERO, shard, Input::ShutdownRequested);
+    }
+
+    /// Asks `/readyz` of a shard, or another path of its health server.
+    pub fn probe(&mut self, shard: usize, path: &str) -> ExchangeId {
+        let exchange = ExchangeId(self.draw());
+        let machine = HttpClient::new([], BodyEnd::Whole);
+        self.exchanges.insert(exchange, Exchange { shard, machine, reading: None, sending: None, ended: false });
+        let head = http::Request::get(path).body(()).expect("paths of tests are valid").into_parts().0;
+        let peer = ([127, 0, 0, 1], 60_000).into();
+        let requested = inputs::Http::Requested { exchange, server: HttpServer::Health, head, peer };
+        self.fact(HOP, shard, Input::Http(requested));
+        exchange
     }
 
     // --- brokers ---
@@ -281,6 +329,16 @@ impl World {
     pub fn run(&mut self, duration: Duration) {
         let end = self.now().monotonic + duration;
         while self.step(end) {}
+    }
+
+    /// Lets the next `count` things happen; stops early when nothing is left to happen.
+    pub fn run_steps(&mut self, count: usize) {
+        let end = Monotonic::from_micros(u64::MAX);
+        for _ in 0..count {
+            if !self.step(end) {
+                return;
+            }
+        }
     }
 
     /// Lets the next thing happen, if it is not after `end`.
@@ -348,9 +406,26 @@ impl World {
                 self.change_etcd(|etcd, facts| etcd.watch(link, from, &request, facts));
             }
             Event::EtcdCancel { from } => self.change_etcd(|etcd, facts| etcd.cancel_watch(from, facts)),
-            Event::S3 { shard, order } => {
-                for (shard, delay, told) in self.s3.arrive(shard, order) {
-                    self.fact(HOP + delay, shard, Input::S3(told));
+            Event::S3 { shard, order, fault } => {
+                for (shard, delay, told) in self.s3.arrive(shard, order, fault) {
+                    match told {
+                        inputs::S3::Finished { operation, outcome } => {
+                            self.timeline.plan(HOP + delay, Event::S3Finished { shard, operation, outcome });
+                        }
+                        read @ inputs::S3::ObjectRead { .. } => self.fact(HOP + delay, shard, Input::S3(read)),
+                    }
+                }
+            }
+            Event::S3Cancel { shard, operation } => {
+                if self.s3.is_awaited(shard, operation) {
+                    self.s3_finished(shard, operation, Outcome::Unknown("given up".into()));
+                }
+            }
+            Event::S3Finished { shard, operation, outcome } => {
+                if self.s3.is_awaited(shard, operation) {
+                    self.s3_finished(shard, operation, outcome);
+                } else {
+                    self.s3.forget_object(shard, operation);
                 }
             }
             Event::Dial { shard, connection, address } => self.dialled(shard, connection, &address),
@@ -363,6 +438,13 @@ impl World {
                 }
             }
         }
+    }
+
+    fn s3_finished(&mut self, shard: usize, operation: OperationId, outcome: Outcome<s3::Response, s3::Refusal>) {
+        self.s3.answered(shard, operation);
+        let now = self.now();
+        let effects = self.shards[shard].tell(now, Input::S3(inputs::S3::Finished { operation, outcome }));
+        self.carry_out(shard, effects);
     }
 
     fn etcd_request(&mut self, from: Watcher, request: &etcd::Request) {

@@ -1,6 +1,6 @@
 //! etcd and S3 as the world has them: the models, and who ordered what is under way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kafscale_proxy_core::model::Link;
@@ -8,6 +8,8 @@ use kafscale_proxy_core::model::broker::EtcdToken;
 use kafscale_proxy_core::model::etcd::{EtcdModel, WatchFact, WatchFacts, WatchToken};
 use kafscale_proxy_core::model::s3::{self, MemoryBlobs, S3Model};
 use kafscale_proxy_core::{OperationId, effects, etcd, inputs};
+
+use super::S3Fault;
 
 /// Who watches: a shard or a broker, and its own name for the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub struct S3Side {
     pub link: Link,
     orders: BTreeMap<s3::Token, (usize, OperationId)>,
     opened: BTreeMap<(usize, OperationId), s3::Token>,
+    /// Requests whose completion was not told yet.
+    awaited: BTreeSet<(usize, OperationId)>,
     tokens: u64,
 }
 
@@ -86,17 +90,57 @@ impl S3Side {
             link: Link::default(),
             orders: BTreeMap::new(),
             opened: BTreeMap::new(),
+            awaited: BTreeSet::new(),
             tokens: 0,
         }
     }
 
+    /// A request was ordered: its completion is due from now on.
+    pub(super) fn ordered(&mut self, shard: usize, operation: OperationId) {
+        self.awaited.insert((shard, operation));
+    }
+
+    /// Whether the completion of a request is still due.
+    pub(super) fn is_awaited(&self, shard: usize, operation: OperationId) -> bool {
+        self.awaited.contains(&(shard, operation))
+    }
+
+    /// The completion of a request is told.
+    pub(super) fn answered(&mut self, shard: usize, operation: OperationId) {
+        self.awaited.remove(&(shard, operation));
+    }
+
+    /// An object was opened for a request that had been given up.
+    pub(super) fn forget_object(&mut self, shard: usize, operation: OperationId) {
+        if let Some(object) = self.opened.get(&(shard, operation)) {
+            self.model.handle_input(s3::Input::Released { object: *object }, &mut Vec::new());
+        }
+    }
+
     /// An order arrives: who is told what of it, and how much later than usual.
-    pub(super) fn arrive(&mut self, shard: usize, order: effects::S3) -> Vec<(usize, Duration, inputs::S3)> {
+    pub(super) fn arrive(
+        &mut self,
+        shard: usize,
+        order: effects::S3,
+        fault: Option<S3Fault>,
+    ) -> Vec<(usize, Duration, inputs::S3)> {
+        let (mut link, lasting) = (self.link, self.model.trouble);
+        match fault {
+            Some(S3Fault::Way(way)) => link = way,
+            Some(S3Fault::Trouble(trouble)) => self.model.trouble = trouble,
+            Some(S3Fault::Late(_)) | None => {}
+        }
+        let told = self.carry_out(shard, order, link);
+        self.model.trouble = lasting;
+        told
+    }
+
+    fn carry_out(&mut self, shard: usize, order: effects::S3, link: Link) -> Vec<(usize, Duration, inputs::S3)> {
         let input = match order {
             effects::S3::Request { operation, request } => {
                 let token = self.token((shard, operation));
                 self.opened.insert((shard, operation), token);
-                s3::Input::Requested { token, link: self.link, request }
+                s3::Input::Requested { token, link, request }
             }
             effects::S3::ReadObject { operation, object, max_bytes } => {
                 let object = *self.opened.get(&(shard, object)).expect("an object is read after it was opened");
@@ -106,7 +150,7 @@ impl S3Side {
                 let object = *self.opened.get(&(shard, object)).expect("an object is released after it was opened");
                 s3::Input::Released { object }
             }
-            // Requests of the world end by themselves; a cancelled one may be carried out all the same.
+            // Ended by the shard's client, not by the store.
             effects::S3::Cancel { .. } => return Vec::new(),
         };
         let (mut inputs, mut told) = (vec![input], Vec::new());

@@ -1,27 +1,56 @@
 //! I2: no delete is ordered for an object that a record refers to, or may come to refer to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+use kafscale_proxy_core::inputs::BrokerConnectionId;
+use kafscale_proxy_core::kafka::{ApiKey, ErrorCode, Message, ProduceResponse, ResponseHeader};
 use kafscale_proxy_core::model::broker::SharedLog;
 
 use super::envelopes;
 
-/// Object keys whose deletion was ordered.
+/// A connection of a shard to a broker.
+type Connection = (usize, BrokerConnectionId);
+
+/// The version in which the proxy writes records of its own.
+const VERSION: i16 = 9;
+
+/// Object keys whose deletion was ordered, and those to which a record on its way refers.
 #[derive(Default)]
 pub struct Deletes {
     keys: BTreeSet<String>,
+    /// Records that were handed to a broker, by the key that they refer to, until the broker proves that it wrote nothing.
+    handed_over: BTreeMap<String, Connection>,
+    premature: Vec<String>,
 }
 
 impl Deletes {
     /// A delete was ordered.
     pub fn ordered(&mut self, key: &str) {
         self.keys.insert(key.to_owned());
+        if self.handed_over.contains_key(key) {
+            self.premature.push(key.to_owned());
+        }
     }
 
-    /// Keys that were deleted although a record refers to them: now, or by a request that was on its way.
+    /// At least one byte of this request was handed to a socket.
+    pub(in crate::world) fn record_handed_over(&mut self, connection: Connection, request: &Bytes) {
+        if let Some(key) = key_in_envelope(request) {
+            self.handed_over.insert(key, connection);
+        }
+    }
+
+    /// A broker answered; only a refusal proves that nothing was written.
+    pub(in crate::world) fn record_answered(&mut self, connection: Connection, answer: &Bytes) {
+        if self.handed_over.values().any(|open| *open == connection) && proves_nothing_was_written(answer) {
+            self.handed_over.retain(|_, open| *open != connection);
+        }
+    }
+
+    /// Keys that were deleted although a record refers to them now, or might have come to when the delete was ordered.
     pub fn referred(&self, log: &SharedLog) -> Vec<String> {
         let referred = envelopes(log).into_iter().map(|envelope| envelope.key);
-        referred.filter(|key| self.keys.contains(key)).collect()
+        referred.filter(|key| self.keys.contains(key)).chain(self.premature.iter().cloned()).collect()
     }
 
     /// How many keys.
@@ -33,4 +62,20 @@ impl Deletes {
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
+}
+
+/// The key of the envelope in a Produce request: its record is neither compressed nor encoded.
+fn key_in_envelope(request: &Bytes) -> Option<String> {
+    let text = String::from_utf8_lossy(request);
+    let envelope = &text[text.find("{\"kfs_lfs\"")?..];
+    let key = envelope.split("\"key\":\"").nth(1)?.split('"').next()?;
+    Some(key.to_owned())
+}
+
+fn proves_nothing_was_written(answer: &Bytes) -> bool {
+    let Ok((_, body_at)) = ResponseHeader::decode(answer, ApiKey::Produce, VERSION) else { return false };
+    let Ok(response) = ProduceResponse::decode(&answer.slice(body_at..), VERSION) else { return false };
+    let mut codes = response.responses.iter().flat_map(|topic| &topic.partition_responses).map(|one| one.error_code);
+    let refusals = [ErrorCode(5), ErrorCode(6), ErrorCode(74), ErrorCode(75)];
+    codes.next().is_some_and(|code| refusals.contains(&code)) && codes.next().is_none()
 }

@@ -2,6 +2,8 @@
 
 mod blobs;
 mod deletes;
+mod leftovers;
 
 pub use blobs::{BlobFault, check_blobs, envelopes};
 pub use deletes::Deletes;
+pub use leftovers::leftovers;
