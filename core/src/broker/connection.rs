@@ -2,15 +2,12 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 
 use super::handshake::{SaslPlain, Step, VersionRanges};
 use crate::cluster::Address;
-use crate::kafka::Splitter;
+use crate::kafka::{ResponseHeader, Splitter, payload};
 use crate::time::Monotonic;
-
-/// Bytes of the length in front of a frame.
-const LENGTH_PREFIX: usize = 4;
 
 /// A request on its way to a broker. `R` tells the owner what the answer is for.
 #[derive(Debug)]
@@ -56,7 +53,8 @@ pub(crate) enum Event<R> {
     Write(Bytes),
     /// A request that gets no answer was written: the owner is done with it.
     Silent { reply_to: R },
-    /// An answer: the payload without the length prefix, correlation id verified.
+    /// An answer: the whole frame, length prefix included, so that one that passes as it came is one piece. Its
+    /// correlation id is verified.
     Answered { reply_to: R, frame: BytesMut },
     /// A request that will not be answered, oldest first.
     Unanswered { reply_to: R, fate: Fate },
@@ -188,16 +186,15 @@ impl<R> Connection<R> {
         }
         self.splitter.push(bytes);
         loop {
-            let mut frame = match self.splitter.next_frame() {
+            let frame = match self.splitter.next_frame() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
                 Err(error) => return self.close(CloseReason::BadAnswer(error.to_string()), out),
             };
-            frame.advance(LENGTH_PREFIX);
             match &self.state {
                 State::Opening { handshake: Some(step), .. } => {
                     let step = *step;
-                    match step.accept(&frame) {
+                    match step.accept(payload(&frame)) {
                         Ok(versions) => {
                             self.versions = versions.or(self.versions.take());
                             self.go_on(Some(step), out);
@@ -289,8 +286,7 @@ impl<R> Connection<R> {
     }
 
     fn match_answer(&mut self, frame: BytesMut, out: &mut Vec<Event<R>>) -> Result<(), String> {
-        let (correlation_id, _) = frame.split_first_chunk::<4>().ok_or("an answer without a header")?;
-        let correlation_id = i32::from_be_bytes(*correlation_id);
+        let correlation_id = ResponseHeader::correlation_id(&frame).map_err(|error| error.to_string())?;
         let expected = self.in_flight.front().ok_or("an answer without a request")?.correlation_id;
         if correlation_id != expected {
             return Err(format!("correlation id {correlation_id} where {expected} is due"));
@@ -362,7 +358,7 @@ mod tests {
         assert!(connection.is_ready());
         connection.received(answer(7, b"x"), &mut out);
         connection.received(answer(7, b"yz"), &mut out);
-        assert_eq!(short(&out), ["ready", "answered 1 5", "answered 2 6"]);
+        assert_eq!(short(&out), ["ready", "answered 1 9", "answered 2 10"]);
         assert_eq!(connection.open_requests(), 0);
     }
 
@@ -464,7 +460,7 @@ mod tests {
         assert_eq!(short(&out), ["ready"]);
         assert_eq!(good.versions().and_then(|versions| versions.get(&0)), Some(&(3, 9)));
         good.received(answer(7, b""), &mut out);
-        assert_eq!(short(&out), ["ready", "answered 1 4"]);
+        assert_eq!(short(&out), ["ready", "answered 1 8"]);
 
         let (mut bad, mut out) = (connection().with_handshake(Some(sasl), false), Vec::new());
         bad.send(request(7, 1), &mut out);

@@ -99,12 +99,6 @@ impl ResponseHeader {
         Ok((header, frame.len() - body.len()))
     }
 
-    /// At which index of a payload (a frame without its length prefix) the body begins.
-    pub fn body_at(payload: &[u8], api: ApiKey, version: i16) -> Result<usize, DecodeError> {
-        let (body, _) = prefix(payload, |input| Self::parse(input, api, version))?;
-        Ok(payload.len() - body.len())
-    }
-
     fn parse<I: Input<Item = u8>>(input: I, api: ApiKey, version: i16) -> IResult<I, Self, DecodeError> {
         let (mut rest, correlation_id) = be_i32(input)?;
         if Self::is_flexible(api, version) {
@@ -185,7 +179,6 @@ mod tests {
             assert_eq!(ResponseHeader::correlation_id(&frame), Ok(-9));
             let (header, body) = ResponseHeader::decode(&frame, ApiKey::Fetch, version).unwrap();
             assert_eq!(header.correlation_id, -9);
-            assert_eq!(ResponseHeader::body_at(&frame[4..], ApiKey::Fetch, version), Ok(body - 4));
             assert_eq!(FetchResponse::decode(&frame.slice(body..), version), Ok(response));
         }
     }

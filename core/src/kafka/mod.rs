@@ -76,6 +76,7 @@ pub use fetch_patch::{
     scan_fetch_request,
 };
 pub use find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
+pub(crate) use frame::payload;
 pub use frame::{FrameError, LooksLike, Splitter};
 pub use header::{RequestHeader, ResponseHeader, request_frame, response_frame};
 pub use heartbeat::{HeartbeatRequest, HeartbeatResponse};

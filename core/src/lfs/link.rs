@@ -26,7 +26,7 @@ pub(crate) struct Link {
 pub(crate) enum Fact {
     /// The broker can be asked.
     Ready,
-    /// The answer payload, correlation id first.
+    /// The answer, whole frame.
     Answered(BytesMut),
     /// The connection has ended, and with it the request that was on its way.
     Unanswered(Fate),

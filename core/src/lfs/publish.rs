@@ -106,7 +106,7 @@ impl Publish {
             (Phase::Reaching(_), Fact::Down) => {
                 self.reach(call, link, |reach, call, _, link| reach.on_down(call, link))
             }
-            (Phase::Sent, Fact::Answered(payload)) => self.on_answered(call, link, payload),
+            (Phase::Sent, Fact::Answered(frame)) => self.on_answered(call, link, frame),
             (Phase::Sent, Fact::Unanswered(Fate::Unknown)) => Published::Ended(Ending::Ambiguous, None),
             (Phase::Sent, Fact::Unanswered(Fate::NotApplied)) => self.again_unsent(call, link),
             (Phase::Reaching(_), Fact::Answered(_) | Fact::Unanswered(_))
@@ -167,8 +167,8 @@ impl Publish {
         Published::Pending
     }
 
-    fn on_answered(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, payload: BytesMut) -> Published {
-        let Some(answer) = record::answer(payload, &self.partition.topic, self.partition.index) else {
+    fn on_answered(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, frame: BytesMut) -> Published {
+        let Some(answer) = record::answer(frame, &self.partition.topic, self.partition.index) else {
             return Published::Ended(Ending::Ambiguous, None);
         };
         match Answered::of(answer.error_code.0) {

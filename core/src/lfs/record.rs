@@ -41,11 +41,11 @@ pub(crate) struct Answered {
     pub(crate) base_offset: i64,
 }
 
-/// Reads an answer payload (correlation id first). `None` when it does not decode, or does not name the partition.
-pub(crate) fn answer(payload: BytesMut, topic: &str, partition: i32) -> Option<Answered> {
-    let payload = payload.freeze();
-    let body_at = ResponseHeader::body_at(&payload, ApiKey::Produce, VERSION).ok()?;
-    let response = ProduceResponse::decode(&payload.slice(body_at..), VERSION).ok()?;
+/// Reads an answer, whole frame. `None` when it does not decode, or does not name the partition.
+pub(crate) fn answer(frame: BytesMut, topic: &str, partition: i32) -> Option<Answered> {
+    let frame = frame.freeze();
+    let (_, body_at) = ResponseHeader::decode(&frame, ApiKey::Produce, VERSION).ok()?;
+    let response = ProduceResponse::decode(&frame.slice(body_at..), VERSION).ok()?;
     let of_topic = response.responses.iter().find(|answer| answer.name.as_str() == topic)?;
     let of_partition = of_topic.partition_responses.iter().find(|answer| answer.index == partition)?;
     Some(Answered { error_code: of_partition.error_code, base_offset: of_partition.base_offset })
@@ -91,7 +91,7 @@ mod tests {
             };
             let topic = TopicProduceResponse { name: Str::from_static(topic), partition_responses: vec![partition] };
             let response = ProduceResponse { responses: vec![topic], ..ProduceResponse::default() };
-            BytesMut::from(&response_frame(9, VERSION, &response)[4..])
+            BytesMut::from(&response_frame(9, VERSION, &response)[..])
         };
         let expected = Answered { error_code: ErrorCode::NOT_LEADER_OR_FOLLOWER, base_offset: 17 };
         assert_eq!(answer(of("t", 3), "t", 3), Some(expected));

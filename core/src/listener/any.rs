@@ -160,10 +160,10 @@ impl<R: AnyBroker> Any<R> {
         steps.push(Step::Done(reply));
     }
 
-    fn answered(&mut self, ctx: &Context<'_>, mut response: R::Response, payload: Bytes, steps: &mut Vec<Step>) {
+    fn answered(&mut self, ctx: &Context<'_>, mut response: R::Response, frame: Bytes, steps: &mut Vec<Step>) {
         let presented = R::present(&mut response, &ctx.config.listener);
         let reply =
-            if self.bridge.passes() && !presented { Bridge::pass(payload) } else { self.bridge.answer(&response) };
+            if self.bridge.passes() && !presented { Bridge::pass(frame) } else { self.bridge.answer(&response) };
         if R::changed(&response) {
             self.state = State::Held(reply);
             self.routes.ask(Question::Snapshot, steps);
@@ -212,9 +212,9 @@ impl<R: AnyBroker> RequestMachine for Any<R> {
         self.state = State::Idle;
         match result {
             PartResult::Answered { address: _, frame } => {
-                let payload = frame.freeze();
-                match self.bridge.response::<<R as Request>::Response>(&payload) {
-                    Ok(response) => self.answered(ctx, response, payload, steps),
+                let frame = frame.freeze();
+                match self.bridge.response::<<R as Request>::Response>(&frame) {
+                    Ok(response) => self.answered(ctx, response, frame, steps),
                     Err(_) => self.lost(ctx, cluster, again, Fate::Unknown, steps),
                 }
             }

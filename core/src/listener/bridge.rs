@@ -114,25 +114,25 @@ impl Bridge {
         request_frame(self.correlation_id, self.client_id.as_deref(), version, request)
     }
 
-    /// A broker's answer, read; `payload` is without the length prefix.
-    pub(crate) fn response<M: Message>(&self, payload: &Bytes) -> Result<M, DecodeError> {
-        self.response_in(self.broker_version, payload)
+    /// A broker's answer, whole frame, read.
+    pub(crate) fn response<M: Message>(&self, frame: &Bytes) -> Result<M, DecodeError> {
+        self.response_in(self.broker_version, frame)
     }
 
     /// As [`Bridge::response`], for a request in this version.
-    pub(crate) fn response_in<M: Message>(&self, version: i16, payload: &Bytes) -> Result<M, DecodeError> {
-        let body = ResponseHeader::body_at(payload, M::KEY, version)?;
-        M::decode(&payload.slice(body..), version)
+    pub(crate) fn response_in<M: Message>(&self, version: i16, frame: &Bytes) -> Result<M, DecodeError> {
+        let (_, body_at) = ResponseHeader::decode(frame, M::KEY, version)?;
+        M::decode(&frame.slice(body_at..), version)
     }
 
     /// Changes the body of a broker's answer where it lies; `patch` gets it with its version.
     pub(crate) fn patch<T>(
         &self,
-        payload: &mut [u8],
+        frame: &mut [u8],
         patch: impl FnOnce(&mut [u8], i16) -> Result<T, DecodeError>,
     ) -> Result<T, DecodeError> {
-        let body = ResponseHeader::body_at(payload, self.api, self.broker_version)?;
-        patch(&mut payload[body..], self.broker_version)
+        let (_, body_at) = ResponseHeader::decode(frame, self.api, self.broker_version)?;
+        patch(&mut frame[body_at..], self.broker_version)
     }
 
     /// The answer in the client's version.
@@ -141,10 +141,8 @@ impl Bridge {
     }
 
     /// A broker's answer, passed on as it is.
-    pub(crate) fn pass(payload: Bytes) -> Reply {
-        // A payload came with an int32 length, so it has one.
-        let length = i32::try_from(payload.len()).unwrap_or(i32::MAX);
-        Reply::Answer(vec![Bytes::copy_from_slice(&length.to_be_bytes()), payload])
+    pub(crate) fn pass(frame: Bytes) -> Reply {
+        Reply::Answer(vec![frame])
     }
 }
 

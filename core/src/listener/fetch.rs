@@ -322,8 +322,8 @@ impl Fetch {
 
     fn answered(&mut self, ctx: &Context<'_>, ask: Ask, address: &Address, mut frame: BytesMut, steps: &mut Vec<Step>) {
         let patched = self.bridge.patch(&mut frame, |body, version| patch_fetch_response(body, version, |_| {}));
-        let payload = frame.freeze();
-        let (Ok(patched), Ok(response)) = (patched, self.bridge.response::<FetchResponse>(&payload)) else {
+        let frame = frame.freeze();
+        let (Ok(patched), Ok(response)) = (patched, self.bridge.response::<FetchResponse>(&frame)) else {
             return self.lost(ask.slots);
         };
         self.throttle_time_ms = self.throttle_time_ms.max(response.throttle_time_ms);
@@ -337,7 +337,7 @@ impl Fetch {
             return;
         }
         let passes = self.bridge.passes() && !patched.leader_hints && merge::is_presentable(&response);
-        self.whole = (passes && ask.slots.len() == self.slots.len()).then_some(payload);
+        self.whole = (passes && ask.slots.len() == self.slots.len()).then_some(frame);
 
         let mut expected = Expected::new(&self.request, &self.slots, &ask.slots);
         let mut answered = Vec::with_capacity(ask.slots.len());
@@ -409,8 +409,8 @@ impl Fetch {
     }
 
     fn answer(&mut self) -> Reply {
-        if let Some(payload) = self.whole.take() {
-            return Bridge::pass(payload);
+        if let Some(frame) = self.whole.take() {
+            return Bridge::pass(frame);
         }
         let version = self.bridge.client_version();
         let request = &self.request;

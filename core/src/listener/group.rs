@@ -116,14 +116,14 @@ impl<R: GroupRequest> Group<R> {
         match called {
             Called::Pending => {}
             Called::Exhausted => self.refuse(ErrorCode::NOT_COORDINATOR, steps),
-            Called::Answered { address, payload } => {
-                let next = match self.bridge.response::<<R as Request>::Response>(&payload) {
+            Called::Answered { address, frame } => {
+                let next = match self.bridge.response::<<R as Request>::Response>(&frame) {
                     Ok(response) if R::code(&response) == ErrorCode::NOT_COORDINATOR => {
                         self.call.refused(address, steps)
                     }
                     Ok(response) => {
                         let reply: Reply =
-                            if self.bridge.passes() { Bridge::pass(payload) } else { self.bridge.answer(&response) };
+                            if self.bridge.passes() { Bridge::pass(frame) } else { self.bridge.answer(&response) };
                         return steps.push(Step::Done(reply));
                     }
                     Err(_) => self.call.lost(cluster, ctx.now.monotonic, address, steps),

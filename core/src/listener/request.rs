@@ -121,7 +121,7 @@ pub(crate) enum PartResult {
     Answered {
         /// Who.
         address: Address,
-        /// The response payload without the length prefix; it begins with the correlation id, which is verified.
+        /// The whole frame, length prefix included; its correlation id is verified.
         frame: BytesMut,
     },
     /// No broker could be connected within the attempts, or knowledge became stale before anything was sent.

@@ -84,7 +84,7 @@ impl Does {
 
     /// Answers after a wait.
     pub(crate) fn answer_after<M: Message>(wait: Duration, sent: &Sent, response: &M) -> Self {
-        Self::Answer(wait, response_frame(CORRELATION_ID, sent.version, response).slice(4..))
+        Self::Answer(wait, response_frame(CORRELATION_ID, sent.version, response))
     }
 }
 
@@ -401,10 +401,10 @@ impl<F: FnMut(&Sent) -> Does> Run<F> {
         let address = broker(broker_number);
         let begin = rig.now.max(self.busy.get(&broker_number).copied().unwrap_or(rig.now));
         let (at, result) = match (self.brokers)(&sent) {
-            Does::Answer(wait, payload) => {
+            Does::Answer(wait, frame) => {
                 let done = begin + wait + Duration::from_millis(1);
                 self.busy.insert(broker_number, done);
-                (done, PartResult::Answered { address, frame: BytesMut::from(&payload[..]) })
+                (done, PartResult::Answered { address, frame: BytesMut::from(&frame[..]) })
             }
             Does::Lose(fate) => (begin + Duration::from_millis(1), PartResult::Lost { address, fate }),
             Does::Hang => (rig.now + deadline, PartResult::Lost { address, fate: Fate::Unknown }),

@@ -434,7 +434,7 @@ fn lost_connections_and_nonsense_are_retried() {
                 }
                 left -= 1;
                 if nonsense {
-                    Does::Answer(MS, Bytes::from_static(b"\0\0\0\x4dxyz"))
+                    Does::Answer(MS, Bytes::from_static(b"\0\0\0\x07\0\0\0\x4dxyz"))
                 } else {
                     Does::Lose(Fate::Unknown)
                 }

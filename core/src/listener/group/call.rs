@@ -20,7 +20,7 @@ pub(crate) enum Called {
     /// A broker or etcd is being asked.
     Pending,
     /// A broker answered; what it says may still be that it is not the coordinator: [`CoordinatorCall::refused`].
-    Answered { address: Address, payload: Bytes },
+    Answered { address: Address, frame: Bytes },
     /// Every attempt is used up, or nothing may be sent any more.
     Exhausted,
 }
@@ -78,7 +78,7 @@ impl CoordinatorCall {
         }
         self.in_flight = None;
         match result {
-            PartResult::Answered { address, frame } => Called::Answered { address, payload: frame.freeze() },
+            PartResult::Answered { address, frame } => Called::Answered { address, frame: frame.freeze() },
             PartResult::NotSent => Called::Exhausted,
             PartResult::Lost { address, fate: _ } => self.lost(cluster, now, address, steps),
         }

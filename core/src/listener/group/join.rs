@@ -96,8 +96,8 @@ impl JoinGroup {
         match called {
             Called::Pending => {}
             Called::Exhausted => self.refuse(ErrorCode::NOT_COORDINATOR, steps),
-            Called::Answered { address, payload } => {
-                let Ok(response) = self.bridge.response::<JoinGroupResponse>(&payload) else {
+            Called::Answered { address, frame } => {
+                let Ok(response) = self.bridge.response::<JoinGroupResponse>(&frame) else {
                     let next = self.call.lost(cluster, ctx.now.monotonic, address, steps);
                     return self.called(ctx, cluster, next, steps);
                 };
@@ -107,7 +107,7 @@ impl JoinGroup {
                         self.called(ctx, cluster, next, steps);
                     }
                     Verdict::Again => self.hold(ctx, &response, steps),
-                    Verdict::Final => steps.push(Step::Done(self.reply(response, payload))),
+                    Verdict::Final => steps.push(Step::Done(self.reply(response, frame))),
                 }
             }
         }
@@ -122,9 +122,9 @@ impl JoinGroup {
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
     }
 
-    fn reply(&self, mut response: JoinGroupResponse, payload: Bytes) -> Reply {
+    fn reply(&self, mut response: JoinGroupResponse, frame: Bytes) -> Reply {
         if self.bridge.passes() {
-            return Bridge::pass(payload);
+            return Bridge::pass(frame);
         }
         if response.error_code == ErrorCode::NONE {
             response.protocol_type = Some(self.request.protocol_type.clone());

@@ -59,13 +59,13 @@ impl LeaveGroup {
                 let response = self.request.refusal(ErrorCode::NOT_COORDINATOR);
                 steps.push(Step::Done(self.bridge.answer(&response)));
             }
-            Called::Answered { address, payload } => {
+            Called::Answered { address, frame } => {
                 let version = self.version();
-                let next = match self.bridge.response_in::<LeaveGroupResponse>(version, &payload) {
+                let next = match self.bridge.response_in::<LeaveGroupResponse>(version, &frame) {
                     Ok(response) if response.error_code == ErrorCode::NOT_COORDINATOR => {
                         self.call.refused(address, steps)
                     }
-                    Ok(response) => return self.answered(ctx, cluster, response, payload, steps),
+                    Ok(response) => return self.answered(ctx, cluster, response, frame, steps),
                     Err(_) => self.call.lost(cluster, ctx.now.monotonic, address, steps),
                 };
                 self.called(ctx, cluster, next, steps);
@@ -85,14 +85,14 @@ impl LeaveGroup {
         ctx: &Context<'_>,
         cluster: &Cluster,
         response: LeaveGroupResponse,
-        payload: Bytes,
+        frame: Bytes,
         steps: &mut Vec<Step>,
     ) {
         match &mut self.state {
             State::Together if Self::reads_one_member(ctx, &response) && !self.members.is_empty() => {
                 self.state = State::OneByOne(Vec::new());
             }
-            State::Together if self.bridge.passes() => return steps.push(Step::Done(Bridge::pass(payload))),
+            State::Together if self.bridge.passes() => return steps.push(Step::Done(Bridge::pass(frame))),
             State::Together => return self.finish(response, steps),
             State::OneByOne(left) => {
                 let member = &self.members[left.len()];

@@ -77,10 +77,10 @@ impl OffsetFetch {
         match called {
             Called::Pending => {}
             Called::Exhausted => self.refuse(ErrorCode::NOT_COORDINATOR, steps),
-            Called::Answered { address, payload } => {
-                let next = match self.bridge.response::<OffsetFetchResponse>(&payload) {
+            Called::Answered { address, frame } => {
+                let next = match self.bridge.response::<OffsetFetchResponse>(&frame) {
                     Ok(response) if code(&response) == ErrorCode::NOT_COORDINATOR => self.call.refused(address, steps),
-                    Ok(response) => return self.answered(ctx, response, payload, steps),
+                    Ok(response) => return self.answered(ctx, response, frame, steps),
                     Err(_) => self.call.lost(cluster, ctx.now.monotonic, address, steps),
                 };
                 self.called(ctx, cluster, next, steps);
@@ -88,13 +88,7 @@ impl OffsetFetch {
         }
     }
 
-    fn answered(
-        &mut self,
-        ctx: &Context<'_>,
-        mut response: OffsetFetchResponse,
-        payload: Bytes,
-        steps: &mut Vec<Step>,
-    ) {
+    fn answered(&mut self, ctx: &Context<'_>, mut response: OffsetFetchResponse, frame: Bytes, steps: &mut Vec<Step>) {
         match &self.state {
             State::AskingAgain(committed) => {
                 never_committed(&mut response, committed);
@@ -108,7 +102,7 @@ impl OffsetFetch {
                     self.state = State::Doubting(response);
                     steps.push(Step::Ask(self.question()));
                 } else if self.bridge.passes() {
-                    steps.push(Step::Done(Bridge::pass(payload)));
+                    steps.push(Step::Done(Bridge::pass(frame)));
                 } else {
                     self.finish(response, steps);
                 }

@@ -85,7 +85,7 @@ fn exhausted_calls_send_the_client_to_look_for_its_coordinator() {
         (3, Box::new(coordinator(9)) as Box<dyn FnMut(&Sent) -> Does>),
         (3, Box::new(|_: &Sent| Does::Lose(Fate::Unknown))),
         (3, Box::new(|_: &Sent| Does::Lose(Fate::NotApplied))),
-        (3, Box::new(|_: &Sent| Does::Answer(MS, Bytes::from_static(b"\0\0\0\x4d")))),
+        (3, Box::new(|_: &Sent| Does::Answer(MS, Bytes::from_static(b"\0\0\0\x04\0\0\0\x4d")))),
         // The time is up.
         (1, Box::new(|_: &Sent| Does::Hang)),
     ] {

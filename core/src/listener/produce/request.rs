@@ -145,12 +145,12 @@ impl Produce {
         lanes: &LaneTable,
     ) -> Vec<(u32, LaneId, BatchResult)> {
         let Some(entries) = self.take_part(part) else { return Vec::new() };
-        let payload = frame.freeze();
-        if entries == Entries::All && self.holds_whole(&payload, lanes) {
-            self.whole_answer = Some(payload);
+        let frame = frame.freeze();
+        if entries == Entries::All && self.holds_whole(&frame, lanes) {
+            self.whole_answer = Some(frame);
             return self.end(entries, || Entry::Over, &BatchResult::Answered);
         }
-        let response = match self.decode(&payload) {
+        let response = match self.decode(&frame) {
             Ok(response) => response,
             Err(error) => {
                 tracing::warn!(broker = %by, %error, "Produce answer does not decode");
@@ -217,9 +217,8 @@ impl Produce {
         if self.acks == 0 {
             return if self.failed { Reply::Close } else { Reply::Silence };
         }
-        if let Some(payload) = self.whole_answer {
-            let length = i32::try_from(payload.len()).expect("an answer came with an int32 length");
-            return Reply::Answer(vec![Bytes::copy_from_slice(&length.to_be_bytes()), payload]);
+        if let Some(frame) = self.whole_answer {
+            return Reply::Answer(vec![frame]);
         }
         let topics = self.body().topic_data.into_iter();
         let mut entries = self.entries.into_iter();
@@ -276,17 +275,17 @@ impl Produce {
         ProduceRequest::decode(&self.frame.slice(self.body_at..), self.version).expect("a request that scans decodes")
     }
 
-    fn decode(&self, payload: &Bytes) -> Result<ProduceResponse, DecodeError> {
-        let body_at = ResponseHeader::body_at(payload, ApiKey::Produce, self.version)?;
-        ProduceResponse::decode(&payload.slice(body_at..), self.version)
+    fn decode(&self, frame: &Bytes) -> Result<ProduceResponse, DecodeError> {
+        let (_, body_at) = ResponseHeader::decode(frame, ApiKey::Produce, self.version)?;
+        ProduceResponse::decode(&frame.slice(body_at..), self.version)
     }
 
     /// Whether an answer names exactly what was asked, in order, and refuses nothing.
-    fn holds_whole(&self, payload: &[u8], lanes: &LaneTable) -> bool {
-        let Ok(body_at) = ResponseHeader::body_at(payload, ApiKey::Produce, self.version) else { return false };
+    fn holds_whole(&self, frame: &[u8], lanes: &LaneTable) -> bool {
+        let Ok((_, body_at)) = ResponseHeader::decode(frame, ApiKey::Produce, self.version) else { return false };
         let mut asked = self.entries.iter();
         let mut holds = true;
-        let scanned = scan_produce_response(&payload[body_at..], self.version, |topic, index, error_code| {
+        let scanned = scan_produce_response(&frame[body_at..], self.version, |topic, index, error_code| {
             let is_asked = match asked.next() {
                 Some(Entry::Open(lane)) => lanes.partition(*lane) == (topic, index),
                 Some(Entry::Answered(_) | Entry::Failed(_) | Entry::Over) | None => false,

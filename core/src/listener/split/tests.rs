@@ -97,7 +97,7 @@ fn refusals_and_losses_of_partitions() {
     let cases: [(Broker, usize, ErrorCode); 5] = [
         (|sent| offsets(sent, |_, _| NOT_LEADER), 3, NOT_LEADER),
         (|_| Does::Lose(Fate::Unknown), 3, NOT_LEADER),
-        (|_| Does::Answer(MS, Bytes::from_static(b"\0\0\0\x4d\xff")), 3, NOT_LEADER),
+        (|_| Does::Answer(MS, Bytes::from_static(b"\0\0\0\x05\0\0\0\x4d\xff")), 3, NOT_LEADER),
         (|sent| Does::answer(sent, &ListOffsetsResponse::default()), 3, NOT_LEADER),
         (|_| Does::Hang, 1, unsent),
     ];

@@ -56,6 +56,8 @@ enum SocketState {
 #[derive(Default)]
 struct Peer {
     written: BytesMut,
+    /// In so many pieces.
+    pieces: usize,
     paused: bool,
     closed: bool,
 }
@@ -215,7 +217,11 @@ impl Bench {
 
     fn carry_out(&mut self, decision: Decision) {
         match decision {
-            Decision::Write { client, bytes } => self.peer(client).written.put_slice(&bytes),
+            Decision::Write { client, bytes } => {
+                let peer = self.peer(client);
+                peer.written.put_slice(&bytes);
+                peer.pieces += 1;
+            }
             Decision::Pause { client } => self.peer(client).paused = true,
             Decision::Resume { client } => self.peer(client).paused = false,
             Decision::Close { client } => {

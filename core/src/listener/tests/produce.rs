@@ -16,6 +16,7 @@ fn one_owner_passes_as_bytes_both_ways() {
     let response = response_frame(5, 9, &response);
     bench.reply("a:1", &response);
     assert_eq!(bench.answer(), Some(response));
+    assert_eq!(bench.peer(CLIENT).pieces, 1, "nothing is put together or apart");
     assert_eq!(bench.asked, []);
 }
 
