@@ -43,7 +43,6 @@ pub fn settings(options: &DevOptions) -> Result<Settings, ProcessError> {
             "KAFSCALE_PROXY_ADDR" => &options.kafka_address,
             "KAFSCALE_PROXY_ADVERTISED_HOST" => advertised_host,
             "KAFSCALE_PROXY_ETCD_ENDPOINTS" => "inside",
-            "KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS" => "accept",
             "KAFSCALE_PROXY_LFS_ENABLED" => "true",
             "KAFSCALE_PROXY_LOG" => &options.log,
             "KAFSCALE_PROXY_SHARDS" => "1",
@@ -83,7 +82,7 @@ impl MakePartners for Inside {
 /// # Errors
 /// An address is taken, or the folder cannot be made.
 pub fn run(options: &DevOptions) -> Result<(), ProcessError> {
-    let settings = settings(options)?;
+    let mut settings = settings(options)?;
     let no_folder = |error: std::io::Error| ProcessError(format!("cannot make the folder for objects: {error}"));
     let temporary = match &options.folder {
         Some(folder) => {
@@ -99,7 +98,7 @@ pub fn run(options: &DevOptions) -> Result<(), ProcessError> {
     };
     let folder = Rc::new(folder);
     process::block_on(async {
-        let listeners = Listeners::bind(&settings).await?;
+        let listeners = Listeners::bind(&mut settings).await?;
         let kafka = listeners.kafka.local_addr().map(|address| address.to_string());
         let http = listeners.http.as_ref().map(tokio::net::TcpListener::local_addr);
         let (Ok(kafka), Some(Ok(http))) = (kafka, http) else {

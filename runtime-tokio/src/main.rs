@@ -89,7 +89,7 @@ fn run(matches: &ArgMatches) -> CommandResult {
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    process::run(&settings)?;
+    process::run(settings)?;
     Ok(())
 }
 

@@ -103,7 +103,11 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    pub(crate) async fn bind(settings: &Settings) -> Result<Self, ProcessError> {
+    /// Listens. A listener on port 0 is told to clients with the port that the system chose.
+    ///
+    /// # Errors
+    /// An address is taken, or is none of this host.
+    pub(crate) async fn bind(settings: &mut Settings) -> Result<Self, ProcessError> {
         let bind = async |address: &str, what: &str| {
             let listener = accept::listen(address).await;
             let listener =
@@ -114,6 +118,10 @@ impl Listeners {
             Ok(listener)
         };
         let kafka = bind(&settings.kafka_address, "Kafka").await?;
+        let advertised_port = &mut settings.process.listener.advertised_port;
+        if let (0, Ok(address)) = (*advertised_port, kafka.local_addr()) {
+            *advertised_port = address.port();
+        }
         let http = match &settings.http_address {
             Some(address) => Some(bind(address, "the LFS HTTP API").await?),
             None => None,
@@ -130,10 +138,10 @@ impl Listeners {
 ///
 /// # Errors
 /// An address is taken, an endpoint cannot be understood, or a shard was lost.
-pub fn run(settings: &Settings) -> Result<(), ProcessError> {
+pub fn run(mut settings: Settings) -> Result<(), ProcessError> {
     block_on(async {
-        let listeners = Listeners::bind(settings).await?;
-        serve(settings, listeners, |_| Remote(settings.clone())).await
+        let listeners = Listeners::bind(&mut settings).await?;
+        serve(&settings, listeners, |_| Remote(settings.clone())).await
     })
 }
 

@@ -109,7 +109,7 @@ mod tests {
         loop {
             match pulled.read(max_bytes).await {
                 ReadResult::Chunk(bytes) => sizes.push(bytes.len()),
-                end => return (sizes, end),
+                end @ (ReadResult::End | ReadResult::Broken(_)) => return (sizes, end),
             }
         }
     }

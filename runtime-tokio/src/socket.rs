@@ -70,9 +70,9 @@ pub(crate) struct Socket {
 }
 
 enum Ready {
-    ToRead,
-    ToWrite,
-    ToEnd,
+    Reading,
+    Writing,
+    Over,
 }
 
 impl Socket {
@@ -202,7 +202,7 @@ impl Socket {
         let ended = async {
             loop {
                 match poll_fn(|context| self.poll_ready(context)).await {
-                    Ready::ToRead => match self.read(buffer) {
+                    Ready::Reading => match self.read(buffer) {
                         Ok(Some(bytes)) if bytes.is_empty() => return,
                         Ok(Some(bytes)) => (self.tell)(SocketFact::Received(bytes)),
                         Ok(None) => {}
@@ -211,8 +211,8 @@ impl Socket {
                             return;
                         }
                     },
-                    Ready::ToWrite => self.write_on(),
-                    Ready::ToEnd => return,
+                    Ready::Writing => self.write_on(),
+                    Ready::Over => return,
                 }
             }
         };
@@ -236,20 +236,20 @@ impl Socket {
         // The waker is stored before anything is looked at: an order that comes during this poll wakes it again.
         self.task.borrow_mut().replace(context.waker().clone());
         if self.broken.get() {
-            return Poll::Ready(Ready::ToEnd);
+            return Poll::Ready(Ready::Over);
         }
         match self.closing.get() {
-            Closing::Now => return Poll::Ready(Ready::ToEnd),
-            Closing::AfterFlush if self.queue.borrow().is_empty() => return Poll::Ready(Ready::ToEnd),
+            Closing::Now => return Poll::Ready(Ready::Over),
+            Closing::AfterFlush if self.queue.borrow().is_empty() => return Poll::Ready(Ready::Over),
             Closing::AfterFlush | Closing::No => {}
         }
         // An error of either poll shows up in the read or write that follows.
         if self.full.get() && self.stream.poll_write_ready(context).is_ready() {
-            return Poll::Ready(Ready::ToWrite);
+            return Poll::Ready(Ready::Writing);
         }
         let reads = !self.paused.get() && self.closing.get() == Closing::No;
         if reads && self.stream.poll_read_ready(context).is_ready() {
-            return Poll::Ready(Ready::ToRead);
+            return Poll::Ready(Ready::Reading);
         }
         Poll::Pending
     }

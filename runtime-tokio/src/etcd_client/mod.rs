@@ -4,7 +4,8 @@
 //! endpoint is tried. A request that may have arrived is never sent again.
 
 mod outcome;
-#[cfg(all(test, feature = "peers"))]
+#[cfg(test)]
+#[cfg(feature = "peers")]
 mod tests;
 mod translation;
 

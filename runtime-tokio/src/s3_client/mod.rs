@@ -2,7 +2,8 @@
 //! checksum trailers, no guard against slow streams.
 
 mod outcome;
-#[cfg(all(test, feature = "peers"))]
+#[cfg(test)]
+#[cfg(feature = "peers")]
 mod tests;
 mod upload_body;
 

@@ -79,6 +79,8 @@ where
         SdkError::ResponseError(response) if response.raw().status().as_u16() >= 400 => {
             answered(response.raw().status().as_u16(), None, text)
         }
+        SdkError::DispatchFailure(_) | SdkError::TimeoutError(_) | SdkError::ResponseError(_) => Failure::Lost(text),
+        // The SDK may grow further kinds; none of them would prove anything.
         _ => Failure::Lost(text),
     }
 }

@@ -116,8 +116,9 @@ impl Settings {
             Some(enabled) => enabled,
             None => given.is_set_by_older_name("KAFSCALE_PROXY_ADDR"),
         };
-        if given.choice("KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS", &["refuse", "accept"])? == "accept" {
-            warnings.push("idempotent producers are accepted: what they get is at-least-once".into());
+        let idempotent = "KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS";
+        if given.choice(idempotent, &["refuse", "accept"])? == "accept" {
+            return Err(given.error(idempotent, "not supported by this build"));
         }
         let listener = listener(given, &kafka_address)?;
         if listener.advertised_host.is_empty() {
@@ -133,6 +134,8 @@ impl Settings {
         if given.text("KAFSCALE_LFS_PROXY_METRICS_ADDR").is_some() {
             warnings.push("KAFSCALE_LFS_PROXY_METRICS_ADDR is set, but this build serves no metrics".into());
         }
+        // Upload sessions are not served yet; a wrong value is an error all the same.
+        given.seconds("KAFSCALE_LFS_PROXY_UPLOAD_SESSION_TTL_SEC")?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Self {
             kafka_address,
@@ -279,7 +282,7 @@ fn s3(given: &Given<'_>) -> Result<S3Settings, SettingError> {
     Ok(S3Settings {
         bucket: bucket(given)?,
         region: given.text(region).ok_or_else(|| given.error(region, "required while LFS is enabled"))?,
-        path_style: given.boolean("KAFSCALE_LFS_PROXY_S3_FORCE_PATH_STYLE")?.unwrap_or(endpoint.is_some()),
+        path_style: given.boolean("KAFSCALE_LFS_PROXY_S3_FORCE_PATH_STYLE")?.unwrap_or_else(|| endpoint.is_some()),
         public_endpoint: public_endpoint.or_else(|| endpoint.clone()),
         endpoint,
         credentials: access_key.zip(secret_key).map(|(access_key, secret_key)| S3Credentials {
