@@ -136,22 +136,15 @@ pub const SETTINGS: &[Setting] = &[
         "6",
         "Attempts to reach a broker",
     ),
-    Setting::new(
-        KAFKA,
-        "KAFSCALE_PROXY_LFS_ENABLED",
-        "lfs-enabled",
-        "BOOLEAN",
-        "",
-        "Switches the LFS module on: rewriting of LFS_BLOB records and the HTTP API",
-    )
-    .derived("true where KAFSCALE_LFS_PROXY_ADDR is set, else false"),
+    Setting::new(KAFKA, "KAFSCALE_PROXY_LFS_ENABLED", "lfs-enabled", "BOOLEAN", "", "Switches the LFS module on")
+        .derived("true where KAFSCALE_LFS_PROXY_ADDR is set, else false"),
     Setting::new(
         KAFKA,
         "KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS",
         "idempotent-producers",
         "MODE",
         "refuse",
-        "Idempotent producers in front of KafScale brokers: refuse or accept",
+        "Idempotent producers in front of KafScale brokers; this build can only refuse them",
     ),
     Setting::new(LIMITS, "KAFSCALE_PROXY_SHARDS", "shards", "COUNT", "", "Shards, each with a thread of its own")
         .derived("one per core, at most 8"),

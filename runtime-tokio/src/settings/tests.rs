@@ -226,3 +226,16 @@ fn defaults_that_must_be_positive_are() {
         }
     }
 }
+
+/// The page for operators has a row for each setting, with its option and its default.
+#[test]
+fn the_operations_page_lists_every_setting() {
+    let page = include_str!("../../../docs/operations.md");
+    for setting in SETTINGS {
+        let row = format!("| `{}` | `--{}` |", setting.variable, setting.option);
+        let row = page.lines().find(|line| line.starts_with(&row)).unwrap_or_else(|| panic!("no row {row}"));
+        assert!(row.contains(setting.help), "{row}\nis not: {}", setting.help);
+        let default = if setting.default.is_empty() { setting.derived_default } else { setting.default };
+        assert!(row.contains(default), "{row}\nlacks the default {default}");
+    }
+}
