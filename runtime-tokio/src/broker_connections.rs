@@ -111,3 +111,120 @@ impl BrokerConnections {
         }
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes fails the test")]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use effects::Broker as Order;
+    use inputs::Broker as Fact;
+    use inputs::BrokerConnectionId as Id;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    struct Bench {
+        brokers: Rc<BrokerConnections>,
+        facts: mpsc::UnboundedReceiver<Fact>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let (sender, facts) = mpsc::unbounded_channel();
+            let report = Report::new(move |fact| {
+                if let Input::Broker(fact) = fact {
+                    // The test may have ended before the connection.
+                    let _ = sender.send(fact);
+                }
+            });
+            Self { brokers: Rc::new(BrokerConnections::new(report, Rc::default())), facts }
+        }
+
+        async fn fact(&mut self) -> Fact {
+            tokio::time::timeout(Duration::from_secs(5), self.facts.recv()).await.expect("a fact in time").unwrap()
+        }
+
+        /// A connection and the broker's end of it.
+        async fn connect(&mut self, id: u64) -> (TcpStream, Id) {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            self.brokers.carry_out(Order::Connect { connection: Id(id), address });
+            let (stream, _) = listener.accept().await.unwrap();
+            assert!(matches!(self.fact().await, Fact::Connected { connection } if connection == Id(id)));
+            (stream, Id(id))
+        }
+
+        fn write(&self, connection: Id, bytes: impl Into<Bytes>) {
+            self.brokers.carry_out(Order::Write { connection, bytes: bytes.into() });
+            self.brokers.flush();
+        }
+
+        async fn closed(&mut self, id: Id) -> u64 {
+            loop {
+                match self.fact().await {
+                    Fact::Closed { connection, accepted_bytes } => {
+                        assert_eq!(connection, id);
+                        return accepted_bytes;
+                    }
+                    Fact::Clogged { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, test);
+    }
+
+    #[test]
+    fn the_end_says_how_many_bytes_the_socket_had_accepted() {
+        run(async {
+            let mut bench = Bench::new();
+            let (mut broker, id) = bench.connect(1).await;
+            bench.write(id, "request");
+            let mut request = [0; 7];
+            broker.read_exact(&mut request).await.unwrap();
+            broker.write_all(b"answer").await.unwrap();
+            assert!(matches!(bench.fact().await, Fact::Received { bytes, .. } if bytes == "answer"));
+            drop(broker);
+            assert_eq!(bench.closed(id).await, 7);
+
+            // A broker that does not read: what waits in the queue was not accepted.
+            let (broker, id) = bench.connect(2).await;
+            const TOTAL: u64 = 64 * 1024 * 1024;
+            bench.write(id, vec![0; TOTAL as usize]);
+            bench.brokers.carry_out(Order::Close { connection: id });
+            let accepted = bench.closed(id).await;
+            assert!(accepted > 0 && accepted < TOTAL, "{accepted}");
+            drop(broker);
+            bench.brokers.carry_out(Order::Close { connection: id });
+            assert!(bench.facts.try_recv().is_err());
+        });
+    }
+
+    #[test]
+    fn a_connection_that_cannot_be_had_fails_once() {
+        run(async {
+            let mut bench = Bench::new();
+            let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+            for (id, address) in [(1, closed.as_str()), (2, "no port"), (3, "host.invalid:9092")] {
+                bench.brokers.carry_out(Order::Connect { connection: Id(id), address: address.to_owned() });
+                let fact = bench.fact().await;
+                assert!(matches!(fact, Fact::ConnectFailed { connection, .. } if connection == Id(id)), "{address}");
+            }
+            // Given up while it is being made: 192.0.2.0/24 leads nowhere.
+            bench.brokers.carry_out(Order::Connect { connection: Id(4), address: "192.0.2.1:9092".to_owned() });
+            bench.brokers.carry_out(Order::Close { connection: Id(4) });
+            assert!(matches!(bench.fact().await, Fact::ConnectFailed { connection: Id(4), .. }));
+            assert!(bench.facts.try_recv().is_err());
+            assert!(bench.brokers.connections.borrow().is_empty());
+        });
+    }
+}

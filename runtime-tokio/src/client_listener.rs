@@ -85,3 +85,186 @@ impl ClientListener {
         }
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes fails the test")]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use effects::Client as Order;
+    use inputs::Client as Fact;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    struct Bench {
+        listener: Rc<ClientListener>,
+        facts: mpsc::UnboundedReceiver<Fact>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let (sender, facts) = mpsc::unbounded_channel();
+            let report = Report::new(move |fact| {
+                if let Input::Client(fact) = fact {
+                    // The test may have ended before the connection.
+                    let _ = sender.send(fact);
+                }
+            });
+            Self { listener: Rc::new(ClientListener::new(report, Rc::default(), || {})), facts }
+        }
+
+        /// A client and its connection at the listener.
+        async fn connect(&mut self) -> (TcpStream, inputs::ClientId) {
+            let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = TcpStream::connect(socket.local_addr().unwrap()).await.unwrap();
+            let (stream, peer) = socket.accept().await.unwrap();
+            self.listener.serve(stream, peer);
+            match self.fact().await {
+                Fact::Accepted { client: id, .. } => (client, id),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        async fn fact(&mut self) -> Fact {
+            tokio::time::timeout(Duration::from_secs(5), self.facts.recv()).await.expect("a fact in time").unwrap()
+        }
+
+        fn write(&self, client: inputs::ClientId, bytes: impl Into<Bytes>) {
+            self.listener.carry_out(Order::Write { client, bytes: bytes.into() });
+        }
+
+        async fn received(&mut self) -> Vec<u8> {
+            match self.fact().await {
+                Fact::Received { bytes, .. } => bytes.to_vec(),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        async fn nothing(&mut self) {
+            let fact = tokio::time::timeout(Duration::from_millis(100), self.facts.recv()).await;
+            assert!(fact.is_err(), "{fact:?}");
+        }
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, test);
+    }
+
+    #[test]
+    fn bytes_go_both_ways_in_order() {
+        run(async {
+            let mut bench = Bench::new();
+            let (mut client, id) = bench.connect().await;
+            client.write_all(b"question").await.unwrap();
+            assert_eq!(bench.received().await, b"question");
+            for piece in ["an", "", "swer", "s"] {
+                bench.write(id, piece);
+            }
+            bench.listener.flush();
+            let mut answer = [0; 7];
+            client.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"answers");
+            // More buffers than one system call takes, and more bytes than one read gives.
+            for index in 0..1000_u16 {
+                bench.write(id, vec![index as u8; 100]);
+            }
+            bench.listener.flush();
+            let mut answer = vec![0; 100_000];
+            client.read_exact(&mut answer).await.unwrap();
+            assert!(answer.iter().enumerate().all(|(at, byte)| *byte == (at / 100) as u8));
+            client.write_all(&answer).await.unwrap();
+            let mut received = Vec::new();
+            while received.len() < answer.len() {
+                received.extend(bench.received().await);
+            }
+            assert_eq!(received, answer);
+        });
+    }
+
+    #[test]
+    fn a_paused_client_is_not_read() {
+        run(async {
+            let mut bench = Bench::new();
+            let (mut client, id) = bench.connect().await;
+            bench.listener.carry_out(Order::Pause { client: id });
+            client.write_all(b"later").await.unwrap();
+            bench.nothing().await;
+            bench.listener.carry_out(Order::Resume { client: id });
+            assert_eq!(bench.received().await, b"later");
+        });
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_clogged_until_it_does() {
+        run(async {
+            let mut bench = Bench::new();
+            let (mut client, id) = bench.connect().await;
+            const TOTAL: usize = 64 * 1024 * 1024;
+            for _ in 0..64 {
+                bench.write(id, vec![1; TOTAL / 64]);
+                bench.listener.flush();
+            }
+            assert!(matches!(bench.fact().await, Fact::Clogged { client } if client == id));
+            bench.nothing().await;
+            let reading = spawn_local(async move {
+                let mut all = vec![0; TOTAL];
+                client.read_exact(&mut all).await.unwrap();
+                client
+            });
+            assert!(matches!(bench.fact().await, Fact::Drained { client } if client == id));
+            drop(reading.await.unwrap());
+            assert!(matches!(bench.fact().await, Fact::Closed { client } if client == id));
+        });
+    }
+
+    #[test]
+    fn a_close_lets_the_last_answer_through_and_is_told_once() {
+        run(async {
+            let mut bench = Bench::new();
+            let (mut client, id) = bench.connect().await;
+            // Bytes that nobody reads any more must not reset the connection under the answer.
+            bench.listener.carry_out(Order::Pause { client: id });
+            client.write_all(&[0; 50_000]).await.unwrap();
+            bench.write(id, vec![7; 3_000_000]);
+            bench.listener.carry_out(Order::Close { client: id });
+            bench.write(id, "too late");
+            bench.listener.flush();
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(answer.len(), 3_000_000);
+            drop(client);
+            loop {
+                match bench.fact().await {
+                    Fact::Clogged { .. } | Fact::Drained { .. } => {}
+                    Fact::Closed { client } => break assert_eq!(client, id),
+                    other => panic!("{other:?}"),
+                }
+            }
+            bench.listener.carry_out(Order::Close { client: id });
+            bench.nothing().await;
+        });
+    }
+
+    #[test]
+    fn whoever_leaves_is_told_once() {
+        run(async {
+            let mut bench = Bench::new();
+            for reset in [false, true] {
+                let (client, id) = bench.connect().await;
+                if reset {
+                    socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+                }
+                drop(client);
+                assert!(matches!(bench.fact().await, Fact::Closed { client } if client == id));
+            }
+            bench.nothing().await;
+            assert!(bench.listener.sockets.borrow().is_empty());
+        });
+    }
+}

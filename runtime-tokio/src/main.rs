@@ -52,7 +52,18 @@ fn flag(name: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue)
 }
 
+/// A broken invariant ends the process in every build, not only where the profile says so: a task that is gone while
+/// its shard runs on would leave clients without answers.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+}
+
 fn main() -> ExitCode {
+    abort_on_panic();
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => {
