@@ -1,5 +1,7 @@
 //! The binary from outside: `dev`, `tail`, `check-config` and how it ends.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
