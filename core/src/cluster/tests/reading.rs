@@ -54,8 +54,11 @@ fn an_answer_proves_the_moment_of_its_order() {
     assert_eq!(bench.cluster.age(bench.now), Some(secs(4)));
     bench.now = ordered + TTL;
     assert_eq!((bench.service(), bench.owner(0)), (Service::Serving, Owner::Nobody));
+    bench.ask(1, Question::Snapshot);
     bench.now = bench.now + Duration::from_micros(1);
     assert_eq!((bench.service(), bench.owner(0)), (Service::AfterRead, Owner::Unproven));
+    bench.finish(&Read::Snapshot);
+    assert_eq!((bench.service(), bench.owner(0)), (Service::Serving, Owner::Unproven), "the older of two proofs");
 }
 
 #[test]
@@ -199,7 +202,11 @@ fn a_prefix_of_many_pages_is_read_at_one_revision() {
         [broker("zero:9092"), broker("zero:9092")],
         "as of the first page"
     );
-    bench.now = first_page + TTL + Duration::from_micros(1);
+    bench.now = first_page + TTL;
+    bench.ask(1, Question::Snapshot);
+    bench.finish(&Read::Snapshot);
+    assert_eq!(bench.owner(0), broker("zero:9092"));
+    bench.now = bench.now + Duration::from_micros(1);
     assert_eq!(bench.owner(0), Owner::Unproven, "proven when the first page was ordered");
     bench.now = first_page + secs(3);
     bench.run();
@@ -208,6 +215,35 @@ fn a_prefix_of_many_pages_is_read_at_one_revision() {
     bench.ordered.clear();
     bench.pass(secs(10));
     assert!(!bench.ordered.contains(&Read::Leases(LEASES)), "the proof holds: {:?}", bench.ordered);
+}
+
+#[test]
+fn a_deletion_that_the_watch_loses_is_found_by_the_proof() {
+    let mut bench = Bench::new(&[]);
+    bench.put(SNAPSHOT, TWO_BROKERS);
+    bench.put(&Bench::lease(0), "0");
+    bench.call(|cluster, ctx, out| cluster.start(ctx, out));
+    bench.finish(&Read::Snapshot);
+    let index = bench.find(&Read::Leases(LEASES));
+    bench.serve(index);
+    bench.delete(&Bench::lease(0));
+    bench.etcd.compact(bench.etcd.revision()).unwrap();
+    bench.put(&Bench::lease(1), "1");
+    bench.run();
+    assert_eq!([bench.owner(0), bench.owner(1)], [broker("zero:9092"), broker("one:9092")], "as etcd 3.4.23 tells it");
+    let listed = bench.now;
+    bench.pass_with(secs(10), |_| {});
+    let index = bench.find(&Read::Proof(LEASES));
+    bench.serve(index);
+    bench.put(&Bench::lease(1), "0");
+    bench.tell(0);
+    bench.deliver(bench.find(&Read::Proof(LEASES)));
+    assert_eq!(bench.owner(0), broker("zero:9092"));
+    bench.finish(&Read::Snapshot);
+    bench.now = listed + TTL + Duration::from_micros(1);
+    assert_eq!(bench.owner(0), Owner::Unproven, "what the watch told meanwhile proves nothing");
+    bench.pass(secs(1));
+    assert_eq!(bench.owner(0), Owner::Nobody);
 }
 
 #[test]
