@@ -226,7 +226,7 @@ impl Checked {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_is_answered_from_stale_knowledge(steps in proptest::collection::vec(step(), 1..150)) {
