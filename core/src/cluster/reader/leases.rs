@@ -17,7 +17,7 @@ struct Listing {
 
 enum Activity {
     Idle,
-    Listing(Listing),
+    Listing(Box<Listing>),
     Proving { ordered: Moment, expected: Expectation },
 }
 
@@ -78,7 +78,7 @@ impl LeaseReader {
         self.due = None;
         let pages = Pages::new(self.leases.prefix().keys(), false);
         order_range(Read::Leases(source), pages.next(), out);
-        self.activity = Activity::Listing(Listing { ordered: now, pages, listed: None });
+        self.activity = Activity::Listing(Box::new(Listing { ordered: now, pages, listed: None }));
     }
 
     /// A page has come.
@@ -96,7 +96,9 @@ impl LeaseReader {
             Ok(page) => page,
             Err(ReadError::Compacted) if listing.pages.restart() => {
                 order_range(Read::Leases(source), listing.pages.next(), out);
-                self.activity = Activity::Listing(Listing { ordered: now, listed: None, ..listing });
+                listing.ordered = now;
+                listing.listed = None;
+                self.activity = Activity::Listing(listing);
                 return Progress::Pending;
             }
             Err(error) => return self.failed(now, error.text()),

@@ -12,7 +12,7 @@ const PARTITIONS: i32 = 3;
 /// When something was so: from this moment until the next entry.
 struct Times<T>(Vec<(Monotonic, T)>);
 
-impl<T: PartialEq + std::fmt::Debug> Times<T> {
+impl<T> Times<T> {
     fn set(&mut self, at: Monotonic, value: T) {
         self.0.push((at, value));
     }
