@@ -10,7 +10,7 @@ use crate::s3;
 
 use super::Decision;
 use super::budget::Budget;
-use super::cleanup::{Cleanups, Unwanted};
+use super::cleanup::{Cleanups, LeftUpload, Unwanted};
 use super::log_text::Printable;
 use super::purpose::Purpose;
 use super::s3_call;
@@ -46,9 +46,12 @@ impl Call<'_, '_> {
         self.out.push(Decision::S3 { purpose, request, deadline });
     }
 
-    /// Begins the removal of a blob that no record refers to; says whether there is anything to remove.
-    pub(crate) fn clean_up(&mut self, unwanted: Unwanted) -> bool {
-        self.shared.cleanups.begin(unwanted, self.out)
+    /// Begins the removal of a blob that no record refers to. What cannot be removed is counted.
+    pub(crate) fn clean_up(&mut self, unwanted: Unwanted) {
+        if unwanted.leftovers.upload == LeftUpload::Nameless {
+            self.orphan(&unwanted.topic, &unwanted.key, "delete_failed");
+        }
+        self.shared.cleanups.begin(unwanted, self.out);
     }
 
     /// Counts and logs a blob that stays without proof of a record.

@@ -4,6 +4,9 @@
 //! aborts the multipart upload, so that no completion can come true after the delete, then deletes the object. Each
 //! step is tried up to three times; what cannot be removed then is an orphan: it stays, is counted, and is
 //! logged with its reason.
+//!
+//! Nothing fences a PutObject that was given up: the store may carry it out after the delete. So its object is deleted once
+//! more when it can hardly be on its way any longer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +25,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Waits between tries; as many tries as waits and one.
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
+/// How long a PutObject that was given up may still be on its way.
+const LATE_PUT: Duration = Duration::from_secs(60);
+
 /// A removal under way, unique for the lifetime of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CleanupId(pub u64);
@@ -29,10 +35,34 @@ pub struct CleanupId(pub u64);
 /// What an upload left in the bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leftovers {
-    /// An open multipart upload.
-    pub(crate) upload_id: Option<String>,
-    /// An object, or what may have become one.
-    pub(crate) object: bool,
+    /// Of its parts.
+    pub(crate) upload: LeftUpload,
+    /// Of its object.
+    pub(crate) object: LeftObject,
+}
+
+/// A multipart upload that was begun and not completed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LeftUpload {
+    /// There is none.
+    #[default]
+    None,
+    /// It may be open, under this id.
+    Open(String),
+    /// It may be open, and S3 has not told its id: nobody can abort it.
+    Nameless,
+}
+
+/// An object that nobody refers to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LeftObject {
+    /// There is none.
+    #[default]
+    None,
+    /// It may be there.
+    Stored,
+    /// It may be there, or come to be there later: a PutObject was given up that may still be carried out.
+    Late,
 }
 
 /// A blob that is not wanted any more.
@@ -59,8 +89,12 @@ pub(crate) struct Progress {
 
 #[derive(Debug)]
 enum Step {
-    Abort { upload_id: String },
+    Abort {
+        upload_id: String,
+    },
     Delete,
+    /// The object was deleted, and is deleted once more in case that it came later.
+    DeleteAgain,
 }
 
 #[derive(Debug)]
@@ -80,12 +114,13 @@ pub(crate) struct Cleanups {
 }
 
 impl Cleanups {
-    /// Begins a removal; says whether there is anything to remove.
-    pub(crate) fn begin(&mut self, mut unwanted: Unwanted, out: &mut Vec<Decision>) -> bool {
-        let step = match (unwanted.leftovers.upload_id.take(), unwanted.leftovers.object) {
-            (Some(upload_id), _) => Step::Abort { upload_id },
-            (None, true) => Step::Delete,
-            (None, false) => return false,
+    /// Begins a removal; says whether there is anything that can be removed.
+    pub(crate) fn begin(&mut self, unwanted: Unwanted, out: &mut Vec<Decision>) -> bool {
+        let Leftovers { upload, object } = &unwanted.leftovers;
+        let step = match (upload, object) {
+            (LeftUpload::Open(upload_id), _) => Step::Abort { upload_id: upload_id.clone() },
+            (LeftUpload::None | LeftUpload::Nameless, LeftObject::Stored | LeftObject::Late) => Step::Delete,
+            (LeftUpload::None | LeftUpload::Nameless, LeftObject::None) => return false,
         };
         let id = CleanupId(self.next);
         self.next += 1;
@@ -104,7 +139,8 @@ impl Cleanups {
         out: &mut Vec<Decision>,
     ) -> Progress {
         let Some(cleanup) = self.open.get_mut(&id) else { return Progress::default() };
-        if !is_gone(outcome) {
+        let given_up = !is_gone(outcome);
+        if given_up {
             tracing::warn!(key = %cleanup.unwanted.key, ?outcome, "a blob without a record could not be removed yet");
             if let Some(wait) = WAITS.get(cleanup.failed_tries) {
                 cleanup.failed_tries += 1;
@@ -112,21 +148,27 @@ impl Cleanups {
                 return Progress { told: cleanup.unwanted.tell.take(), orphan: None };
             }
         }
-        let given_up = !is_gone(outcome);
-        let aborted = matches!(cleanup.step, Step::Abort { .. });
-        cleanup.upload_stays |= given_up && aborted;
-        if aborted && cleanup.unwanted.leftovers.object {
-            cleanup.step = Step::Delete;
-            cleanup.failed_tries = 0;
-            out.push(cleanup.order(id));
-            return Progress::default();
-        }
-        let orphan = given_up || cleanup.upload_stays;
-        let told = cleanup.unwanted.tell.take();
-        let cleanup = self.open.remove(&id);
-        Progress {
-            told,
-            orphan: cleanup.filter(|_| orphan).map(|cleanup| (cleanup.unwanted.topic, cleanup.unwanted.key)),
+        match (&cleanup.step, cleanup.unwanted.leftovers.object) {
+            (Step::Abort { .. }, LeftObject::Stored | LeftObject::Late) => {
+                cleanup.upload_stays = given_up;
+                cleanup.go_on(Step::Delete);
+                out.push(cleanup.order(id));
+                Progress::default()
+            }
+            (Step::Delete, LeftObject::Late) if !given_up => {
+                cleanup.go_on(Step::DeleteAgain);
+                ctx.timers.set(Timer::Cleanup(id), ctx.now.monotonic + LATE_PUT);
+                Progress { told: cleanup.unwanted.tell.take(), orphan: None }
+            }
+            (Step::Abort { .. } | Step::Delete | Step::DeleteAgain, _) => {
+                let orphan = given_up || cleanup.upload_stays;
+                let told = cleanup.unwanted.tell.take();
+                let cleanup = self.open.remove(&id);
+                Progress {
+                    told,
+                    orphan: cleanup.filter(|_| orphan).map(|cleanup| (cleanup.unwanted.topic, cleanup.unwanted.key)),
+                }
+            }
         }
     }
 
@@ -135,18 +177,29 @@ impl Cleanups {
         out.extend(self.open.get(&id).map(|cleanup| cleanup.order(id)));
     }
 
-    /// Whether nothing is being removed.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.open.is_empty()
+    /// Whether everything was removed, as far as anybody can tell: a second delete is not worth waiting for.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.open.values().all(|cleanup| matches!(cleanup.step, Step::DeleteAgain))
+    }
+
+    /// Gives all removals up; says of which blobs, as topic and key.
+    pub(crate) fn give_up(&mut self) -> Vec<(String, String)> {
+        let open = std::mem::take(&mut self.open);
+        open.into_values().map(|cleanup| (cleanup.unwanted.topic, cleanup.unwanted.key)).collect()
     }
 }
 
 impl Cleanup {
+    fn go_on(&mut self, step: Step) {
+        self.step = step;
+        self.failed_tries = 0;
+    }
+
     fn order(&self, id: CleanupId) -> Decision {
         let key = self.unwanted.key.clone();
         let request = match &self.step {
             Step::Abort { upload_id } => Request::AbortMultipartUpload { key, upload_id: upload_id.clone() },
-            Step::Delete => Request::DeleteObject { key },
+            Step::Delete | Step::DeleteAgain => Request::DeleteObject { key },
         };
         Decision::S3 { purpose: Purpose::Cleanup(id), request, deadline: DEADLINE }
     }
@@ -197,13 +250,16 @@ mod tests {
                 assert_eq!(told.replace(place + 1), None, "told once");
             }
             orphan |= progress.orphan.is_some();
-            if ctx.timers.is_set(Timer::Cleanup(CleanupId(0))) {
+            if let Some(next) = ctx.timers.next() {
                 assert!(out.is_empty(), "waits before the next try");
+                let again = matches!(cleanups.open[&CleanupId(0)].step, Step::DeleteAgain);
+                assert_eq!(cleanups.is_idle(), again, "only a second delete is not waited for");
+                assert!(again || next.at < Monotonic::ZERO + LATE_PUT);
                 ctx.timers.clear(Timer::Cleanup(CleanupId(0)));
                 cleanups.on_timer(CleanupId(0), &mut out);
             }
         }
-        assert!(out.is_empty() && cleanups.is_empty(), "over");
+        assert!(out.is_empty() && cleanups.open.is_empty(), "over");
         (verbs, told, orphan)
     }
 
@@ -212,9 +268,11 @@ mod tests {
         let done = || Outcome::Applied(Response::Done);
         let lost = || Outcome::Unknown("reset".into());
         let slow = || Outcome::NotApplied(Refusal::SlowDown("503".into()));
-        let both = || Leftovers { upload_id: Some("u".into()), object: true };
-        let object = || Leftovers { upload_id: None, object: true };
-        let upload = || Leftovers { upload_id: Some("u".into()), object: false };
+        let open = || LeftUpload::Open("u".into());
+        let both = || Leftovers { upload: open(), object: LeftObject::Stored };
+        let object = || Leftovers { object: LeftObject::Stored, ..Leftovers::default() };
+        let late = || Leftovers { object: LeftObject::Late, ..Leftovers::default() };
+        let upload = || Leftovers { upload: open(), ..Leftovers::default() };
         let table = [
             (object(), vec![done()], ("D", Some(1), false)),
             (object(), vec![Outcome::NotApplied(Refusal::NoSuchKey)], ("D", Some(1), false)),
@@ -225,6 +283,10 @@ mod tests {
             (both(), vec![done(), done()], ("AD", Some(2), false)),
             (both(), vec![lost(), done(), lost(), done()], ("AADD", Some(1), false)),
             (both(), vec![lost(), lost(), lost(), done()], ("AAAD", Some(1), true)),
+            (late(), vec![done(), done()], ("DD", Some(1), false)),
+            (late(), vec![lost(), done(), slow(), done()], ("DDDD", Some(1), false)),
+            (late(), vec![done(), lost(), lost(), lost()], ("DDDD", Some(1), true)),
+            (late(), vec![lost(), lost(), lost()], ("DDD", Some(1), true)),
         ];
         for (leftovers, outcomes, (verbs, told, orphan)) in table {
             assert_eq!(play(leftovers.clone(), &outcomes), (verbs.to_owned(), told, orphan), "{leftovers:?}");
@@ -232,10 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_left_is_nothing_to_do() {
-        let unwanted = Unwanted { topic: "t".into(), key: "k".into(), leftovers: Leftovers::default(), tell: None };
-        let mut out = Vec::new();
-        assert!(!Cleanups::default().begin(unwanted, &mut out));
-        assert!(out.is_empty());
+    fn where_nothing_can_be_removed_nothing_is_done() {
+        for upload in [LeftUpload::None, LeftUpload::Nameless] {
+            let leftovers = Leftovers { upload, object: LeftObject::None };
+            let unwanted = Unwanted { topic: "t".into(), key: "k".into(), leftovers, tell: None };
+            let mut out = Vec::new();
+            assert!(!Cleanups::default().begin(unwanted, &mut out));
+            assert!(out.is_empty());
+        }
     }
 }

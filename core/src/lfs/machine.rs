@@ -353,7 +353,7 @@ impl Lfs {
 
     /// Whether nothing is in flight: no exchange, no removal, no connection.
     pub(crate) fn is_idle(&self) -> bool {
-        self.exchanges.is_empty() && self.shared.cleanups.is_empty() && self.shared.connections.is_empty()
+        self.exchanges.is_empty() && self.shared.cleanups.is_idle() && self.shared.connections.is_empty()
     }
 
     /// Counters and levels.

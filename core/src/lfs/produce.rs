@@ -22,7 +22,7 @@ use super::Decision;
 use super::broker_choice;
 use super::budget::Reserved;
 use super::call::Call;
-use super::cleanup::{Leftovers, Unwanted};
+use super::cleanup::{LeftObject, LeftUpload, Leftovers, Unwanted};
 use super::envelope::Envelope;
 use super::link::{Fact, Link};
 use super::log_text::Printable;
@@ -115,10 +115,13 @@ impl Produce {
                 Answer::Generation(after) if TopicGeneration::still(&before, &after) => {
                     self.publish(call, partition, stored);
                 }
-                Answer::Generation(_) => self.end(call, Ending::TopicChanged),
-                Answer::Unreadable(_) => self.end(call, Ending::Unreadable),
-                Answer::Learned | Answer::CommittedPartitions(_) => {
+                other => {
                     self.state = State::CheckingGeneration { before, partition, stored };
+                    match other {
+                        Answer::Generation(_) => self.end(call, Ending::TopicChanged),
+                        Answer::Unreadable(_) => self.end(call, Ending::Unreadable),
+                        Answer::Learned | Answer::CommittedPartitions(_) => {}
+                    }
                 }
             },
             State::Publishing { stored, envelope, mut publish } => {
@@ -513,6 +516,7 @@ impl Produce {
     /// The blob is stored and the publication is over without success.
     fn end(&mut self, call: &mut Call<'_, '_>, ending: Ending) {
         let exchange = self.requester.exchange();
+        let object = self.stored_object();
         call.shared.stats.topic(&self.request.topic).errors += 1;
         self.finish(call);
         match ending.blob() {
@@ -521,7 +525,7 @@ impl Produce {
                 call.orphan(&self.request.topic, &self.key, "kafka_produce_failed");
             }
             Fate::Delete => {
-                let leftovers = Leftovers { upload_id: None, object: true };
+                let leftovers = Leftovers { upload: LeftUpload::None, object };
                 let tell = self.requester.is_waiting();
                 call.clean_up(self.unwanted(leftovers, tell));
                 if tell {
@@ -535,6 +539,24 @@ impl Produce {
             self.requester.refuse(call, &error, &self.request.topic);
         }
         debug_assert!(!call.ctx.timers.is_set(Timer::ExchangeRetry(exchange)));
+    }
+
+    /// What the bucket holds of a blob that was stored.
+    fn stored_object(&self) -> LeftObject {
+        match &self.state {
+            State::CheckingGeneration { stored, .. } | State::Publishing { stored, .. } if stored.late_put => {
+                LeftObject::Late
+            }
+            State::CheckingGeneration { .. } | State::Publishing { .. } => LeftObject::Stored,
+            State::ReadingGeneration
+            | State::Refreshing { .. }
+            | State::Reaching { .. }
+            | State::AwaitingMemory { .. }
+            | State::Uploading { .. }
+            | State::Stopping { .. }
+            | State::Removing { .. }
+            | State::Over => LeftObject::None,
+        }
     }
 
     fn unwanted(&self, leftovers: Leftovers, tell: bool) -> Unwanted {

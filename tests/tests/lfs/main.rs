@@ -1,4 +1,6 @@
 //! The LFS API in the simulated world: the whole machine with models of brokers, etcd and S3.
 
+mod any_moment;
 mod bench;
 mod keep_or_delete;
+mod upload_faults;

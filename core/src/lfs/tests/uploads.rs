@@ -150,9 +150,51 @@ fn failures_of_s3() {
         assert_eq!(bench.lfs.stats().topics["t"].errors, 1);
         if expected.contains(&"delete") {
             bench.s3_done(Response::Done);
+            bench.pass(Duration::from_secs(60));
+            assert_eq!(bench.read(), ["delete"], "a PutObject that was given up may have come late");
+            bench.s3_done(Response::Done);
         }
         bench.assert_nothing_left();
     }
+}
+
+/// An upload that S3 may have created without telling its id cannot be aborted: it is counted.
+#[test]
+fn an_upload_without_a_known_id_is_an_orphan() {
+    let mut bench = Bench::reading(small_parts(), &[]);
+    bench.chunk(ONE, b"01234567");
+    bench.read();
+    bench.s3(lost());
+    assert_eq!(bench.read(), ["cancel read", "close a:1", "502 s3_upload_failed"]);
+    assert_eq!(bench.lfs.stats().orphans, 1);
+    bench.assert_nothing_left();
+
+    let mut bench = Bench::reading(small_parts(), &[]);
+    bench.chunk(ONE, b"01234567");
+    bench.gone(ONE);
+    bench.s3(lost());
+    assert_eq!(bench.lfs.stats().orphans, 1, "also when the client had gone before");
+    bench.assert_nothing_left();
+}
+
+/// The first try was given up and the second one stored the blob: the first may still come after the delete.
+#[test]
+fn a_blob_whose_put_was_repeated_is_deleted_twice() {
+    let mut bench = Bench::reading(small_parts(), &[]);
+    bench.chunk(ONE, b"abc");
+    bench.body(ONE, ReadResult::End);
+    bench.s3(lost());
+    bench.pass(Duration::from_secs(1));
+    bench.s3_done(Response::Done);
+    bench.read();
+    bench.gone(ONE);
+    assert_eq!(bench.read(), ["close a:1", "delete"]);
+    bench.s3_done(Response::Done);
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(bench.read(), ["delete"]);
+    bench.s3_done(Response::Done);
+    assert_eq!(bench.lfs.stats().orphans, 0);
+    bench.assert_nothing_left();
 }
 
 #[test]

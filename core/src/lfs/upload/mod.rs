@@ -20,7 +20,7 @@ use crate::timers::Timer;
 use super::Decision;
 use super::call::Call;
 use super::checksum::{Algorithm, Checksums, Digests};
-use super::cleanup::Leftovers;
+use super::cleanup::{LeftObject, LeftUpload, Leftovers};
 use super::purpose::{Purpose, UploadStep};
 use super::s3_call;
 
@@ -59,6 +59,8 @@ pub(crate) struct Stored {
     pub(crate) size: u64,
     /// Its digests.
     pub(crate) checksums: Checksums,
+    /// A try of the PutObject was given up and may still be carried out.
+    pub(crate) late_put: bool,
 }
 
 /// Why a blob does not get into S3.
@@ -107,8 +109,8 @@ pub(crate) struct Upload {
 enum Phase {
     /// The body comes, or its last parts are on their way.
     Sending { body: Body, store: Store, parts: BTreeMap<u16, Part>, etags: BTreeMap<u16, String> },
-    /// The whole body in one PutObject. `doubtful`: an earlier try may have been carried out.
-    Putting { pieces: Vec<Bytes>, tries: Tries, doubtful: bool, stored: Stored },
+    /// The whole body in one PutObject.
+    Putting { pieces: Vec<Bytes>, tries: Tries, stored: Stored },
     /// All parts are stored; one object is made of them.
     Completing { upload_id: String, etags: BTreeMap<u16, String>, tries: Tries, stored: Stored },
     /// Given up; so many requests are still in flight.
@@ -152,6 +154,8 @@ enum Store {
     Creating(Tries),
     /// It has this id.
     Open(String),
+    /// It may be open, under an id that was not told.
+    Nameless,
 }
 
 #[derive(Debug)]
@@ -230,14 +234,14 @@ impl Upload {
         if let Some(promised) = self.blob.promised_size.filter(|promised| size != *promised) {
             return self.fail(call, Failure::SizeMismatch(promised));
         }
-        let stored = Stored { size, checksums: coming.digests.finish() };
+        let stored = Stored { size, checksums: coming.digests.finish(), late_put: false };
         if self.blob.checksum.as_deref().is_some_and(|expected| !stored.checksums.matches(expected)) {
             return self.fail(call, Failure::ChecksumMismatch);
         }
         let filled = coming.filling.as_ref().map_or(0, |filling| filling.bytes);
         if matches!(store, Store::Nothing) && filled < call.shared.config.single_put_below_bytes {
             let pieces = coming.filling.take().unwrap_or_default().pieces;
-            self.phase = Phase::Putting { pieces, tries: Tries::InFlight(1), doubtful: false, stored };
+            self.phase = Phase::Putting { pieces, tries: Tries::InFlight(1), stored };
             self.put(call);
             return Progress::Pending;
         }
@@ -271,7 +275,7 @@ impl Upload {
     }
 
     fn on_put(&mut self, call: &mut Call<'_, '_>, outcome: Outcome<(), Refusal>) -> Progress {
-        let Phase::Putting { tries, doubtful, stored, .. } = &mut self.phase else { return Progress::Pending };
+        let Phase::Putting { tries, stored, .. } = &mut self.phase else { return Progress::Pending };
         let again = match &outcome {
             Outcome::Applied(()) => {
                 let stored = stored.clone();
@@ -280,7 +284,7 @@ impl Upload {
             Outcome::NotApplied(refusal) => s3_call::is_transient(refusal),
             // The same bytes under the same key: a repetition makes it certain.
             Outcome::Unknown(_) => {
-                *doubtful = true;
+                stored.late_put = true;
                 true
             }
         };
@@ -308,8 +312,11 @@ impl Upload {
                 return Progress::Pending;
             }
             Outcome::NotApplied(refusal) => s3_call::is_transient(refusal),
-            // A repetition could leave an upload behind that nobody knows the id of.
-            Outcome::Unknown(_) => false,
+            // A repetition could leave a second upload behind that nobody knows the id of.
+            Outcome::Unknown(_) => {
+                *store = Store::Nameless;
+                return self.fail_s3(call, "CreateMultipartUpload", &outcome);
+            }
         };
         match tries.again().filter(|_| again) {
             Some(waiting) => {
@@ -376,18 +383,16 @@ impl Upload {
     fn on_late(&mut self, call: &mut Call<'_, '_>, step: UploadStep, outcome: Outcome<Response, Refusal>) {
         let Phase::Stopping { in_flight, leftovers } = &mut self.phase else { return };
         *in_flight = in_flight.saturating_sub(1);
-        let may_be_there = match &outcome {
-            Outcome::Applied(_) | Outcome::Unknown(_) => true,
-            Outcome::NotApplied(_) => false,
-        };
         match step {
-            UploadStep::Put => leftovers.object |= may_be_there,
+            UploadStep::Put => match (outcome, leftovers.object) {
+                (Outcome::NotApplied(_), _) | (Outcome::Applied(_), LeftObject::Late) => {}
+                (Outcome::Applied(_), LeftObject::None | LeftObject::Stored) => leftovers.object = LeftObject::Stored,
+                (Outcome::Unknown(_), _) => leftovers.object = LeftObject::Late,
+            },
             UploadStep::Create => match s3_call::expect(outcome, upload_id) {
-                Outcome::Applied(upload_id) => leftovers.upload_id = Some(upload_id),
+                Outcome::Applied(upload_id) => leftovers.upload = LeftUpload::Open(upload_id),
                 Outcome::NotApplied(_) => {}
-                Outcome::Unknown(reason) => {
-                    tracing::warn!(key = %self.blob.key, reason, "a multipart upload without a known id may be open");
-                }
+                Outcome::Unknown(_) => leftovers.upload = LeftUpload::Nameless,
             },
             UploadStep::Part(_) => {}
             // Already counted as an object when it was ordered.
@@ -441,20 +446,22 @@ impl Upload {
                     call.out.push(Decision::CancelRead { exchange: self.exchange });
                 }
                 let sent = parts.values().filter(|part| matches!(part.tries, Some(Tries::InFlight(_)))).count();
-                let (creating, upload_id) = match store {
-                    Store::Nothing | Store::Creating(Tries::Waiting(_)) => (0, None),
-                    Store::Creating(Tries::InFlight(_)) => (1, None),
-                    Store::Open(upload_id) => (0, Some(upload_id)),
+                let (creating, upload) = match store {
+                    Store::Nothing | Store::Creating(Tries::Waiting(_)) => (0, LeftUpload::None),
+                    Store::Creating(Tries::InFlight(_)) => (1, LeftUpload::None),
+                    Store::Open(upload_id) => (0, LeftUpload::Open(upload_id)),
+                    Store::Nameless => (0, LeftUpload::Nameless),
                 };
-                (sent + creating, sent, Leftovers { upload_id, object: false })
+                (sent + creating, sent, Leftovers { upload, object: LeftObject::None })
             }
-            Phase::Putting { tries, doubtful, .. } => {
+            Phase::Putting { tries, stored, .. } => {
                 let sent = usize::from(matches!(tries, Tries::InFlight(_)));
-                (sent, sent, Leftovers { upload_id: None, object: doubtful })
+                let object = if stored.late_put { LeftObject::Late } else { LeftObject::None };
+                (sent, sent, Leftovers { upload: LeftUpload::None, object })
             }
             Phase::Completing { upload_id, tries, .. } => {
                 let sent = usize::from(matches!(tries, Tries::InFlight(_)));
-                (sent, 0, Leftovers { upload_id: Some(upload_id), object: true })
+                (sent, 0, Leftovers { upload: LeftUpload::Open(upload_id), object: LeftObject::Stored })
             }
             Phase::Stopping { in_flight, leftovers } => {
                 self.phase = Phase::Stopping { in_flight, leftovers };
