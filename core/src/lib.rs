@@ -18,6 +18,7 @@ mod http;
 mod input;
 pub mod kafka;
 mod lfs;
+mod lifecycle;
 mod listener;
 #[cfg(any(test, feature = "model"))]
 pub mod model;

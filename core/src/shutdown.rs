@@ -2,6 +2,7 @@
 //! while what is in flight is answered, and a deadline for that.
 
 use crate::config::ShutdownConfig;
+use crate::lifecycle::Lifecycle;
 use crate::time::Monotonic;
 use crate::timers::{Timer, Timers};
 
@@ -18,12 +19,38 @@ pub(crate) enum Shutdown {
     Over,
 }
 
+/// Its moves.
+pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
+    name: "Shutdown",
+    file: "core/src/shutdown.rs",
+    start: "Running",
+    moves: &[
+        ("Running", "Grace", "SIGINT or SIGTERM"),
+        ("Grace", "Draining", "the grace is over"),
+        ("Draining", "Over", "the deadline has passed"),
+    ],
+};
+
 impl Shutdown {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Grace => "Grace",
+            Self::Draining => "Draining",
+            Self::Over => "Over",
+        }
+    }
+
+    fn enter(&mut self, next: Self) {
+        LIFECYCLE.step(&mut self.name(), next.name());
+        *self = next;
+    }
+
     /// The process was asked to end. A second request changes nothing.
     pub(crate) fn request(&mut self, timers: &mut Timers, now: Monotonic, config: &ShutdownConfig) {
         match self {
             Self::Running => {
-                *self = Self::Grace;
+                self.enter(Self::Grace);
                 timers.set(Timer::Shutdown, now + config.grace);
             }
             Self::Grace | Self::Draining | Self::Over => {}
@@ -34,12 +61,12 @@ impl Shutdown {
     pub(crate) fn advance(&mut self, timers: &mut Timers, now: Monotonic, config: &ShutdownConfig) -> bool {
         match self {
             Self::Grace => {
-                *self = Self::Draining;
+                self.enter(Self::Draining);
                 timers.set(Timer::Shutdown, now + config.drain);
                 true
             }
             Self::Draining => {
-                *self = Self::Over;
+                self.enter(Self::Over);
                 false
             }
             Self::Running | Self::Over => false,

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::handshake::{SaslPlain, Step, VersionRanges};
 use crate::cluster::Address;
 use crate::kafka::{ResponseHeader, Splitter, payload};
+use crate::lifecycle::Lifecycle;
 use crate::time::Monotonic;
 
 /// A request on its way to a broker. `R` tells the owner what the answer is for.
@@ -82,6 +83,32 @@ enum State<R> {
     Ready,
     /// We have asked for the end; nothing more is sent, what arrives is dropped.
     Closing,
+}
+
+/// Its moves; closed and failed connections are dropped.
+pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
+    name: "Connection to a broker",
+    file: "core/src/broker/connection.rs",
+    start: "Opening",
+    moves: &[
+        ("Opening", "Handshaking", "connected, SASL or ApiVersions wanted"),
+        ("Opening", "Ready", "connected"),
+        ("Opening", "Closing", "dial deadline"),
+        ("Handshaking", "Ready", "last step accepted"),
+        ("Handshaking", "Closing", "refused, unreadable, or dial deadline"),
+        ("Ready", "Closing", "request deadline, or an answer that makes no sense"),
+    ],
+};
+
+impl<R> State<R> {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Opening { handshake: None, .. } => "Opening",
+            Self::Opening { handshake: Some(_), .. } => "Handshaking",
+            Self::Ready => "Ready",
+            Self::Closing => "Closing",
+        }
+    }
 }
 
 /// One connection to one broker, from the order to open it until it is closed.
@@ -269,9 +296,11 @@ impl<R> Connection<R> {
     /// The next step of the handshake, or readiness.
     fn go_on(&mut self, done: Option<Step>, out: &mut Vec<Event<R>>) {
         let next = Step::after(done, self.sasl.is_some(), self.ask_versions);
+        let mut at = self.state.name();
         let State::Opening { waiting, handshake, .. } = &mut self.state else { return };
         *handshake = next;
         if let Some(step) = next {
+            LIFECYCLE.step(&mut at, self.state.name());
             let bytes = step.request(self.sasl.as_ref());
             self.written += bytes.len() as u64;
             out.push(Event::Write(bytes));
@@ -279,6 +308,7 @@ impl<R> Connection<R> {
         }
         let waiting = std::mem::take(waiting);
         self.state = State::Ready;
+        LIFECYCLE.step(&mut at, self.state.name());
         out.push(Event::Ready);
         for request in waiting {
             self.write(request, out);
@@ -298,6 +328,7 @@ impl<R> Connection<R> {
     }
 
     fn close(&mut self, reason: CloseReason, out: &mut Vec<Event<R>>) {
+        LIFECYCLE.step(&mut self.state.name(), State::<R>::Closing.name());
         if let State::Opening { waiting, .. } = std::mem::replace(&mut self.state, State::Closing) {
             // They were never written, so they need not wait for the socket to be gone.
             for request in waiting {

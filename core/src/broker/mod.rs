@@ -8,5 +8,5 @@
 mod connection;
 mod handshake;
 
-pub(crate) use connection::{CloseReason, Connection, Event, Fate, Request};
+pub(crate) use connection::{CloseReason, Connection, Event, Fate, LIFECYCLE, Request};
 pub use handshake::SaslPlain;

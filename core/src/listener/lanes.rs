@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 
 use crate::cluster::Address;
+use crate::lifecycle::Lifecycle;
 use crate::listener::RequestId;
 
 /// How often a batch is sent at most.
@@ -129,6 +130,37 @@ enum Mode {
     Resending { head: Refused, rest: VecDeque<Refused>, stage: Stage },
 }
 
+/// The moves that one fact can lead to.
+pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
+    name: "Lane: the batches of one client for one partition",
+    file: "core/src/listener/lanes.rs",
+    start: "Pipelining",
+    moves: &[
+        ("Pipelining", "Learning", "the route must be read first"),
+        ("Learning", "Pipelining", "learned, or nothing may be routed"),
+        ("Pipelining", "Draining", "provably not appended, others are in flight"),
+        ("Pipelining", "Resending", "provably not appended, nothing else is in flight"),
+        ("Learning", "Draining", "provably not appended, others are in flight"),
+        ("Learning", "Resending", "provably not appended, nothing else is in flight"),
+        ("Draining", "Resending", "all are known, some may be sent again"),
+        ("Draining", "Pipelining", "all are known, none may be sent again"),
+        ("Draining", "Learning", "all are known, what waited needs its route"),
+        ("Resending", "Pipelining", "all are resolved"),
+        ("Resending", "Learning", "all are resolved, what waited needs its route"),
+    ],
+};
+
+impl Mode {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Pipelining => "Pipelining",
+            Self::Learning { .. } => "Learning",
+            Self::Draining { .. } => "Draining",
+            Self::Resending { .. } => "Resending",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Learning { lesson: Lesson, asked: Asked },
@@ -155,10 +187,12 @@ impl Lane {
 
     /// A new batch, later than all before.
     pub(super) fn offer(&mut self, batch: Batch, router: &impl Router, out: &mut Vec<LaneStep>) {
+        let mut at = self.mode.name();
         self.parked.push_back(batch);
         if self.parked.len() == 1 {
             self.pump(Asked::default(), router, out);
         }
+        LIFECYCLE.step(&mut at, self.mode.name());
     }
 
     /// A batch that was sent is known. Batches of a lane become known in the order in which they were sent.
@@ -171,6 +205,7 @@ impl Lane {
     ) {
         assert!(self.in_flight > 0, "a result for a lane that has nothing in flight");
         self.in_flight -= 1;
+        let mut at = self.mode.name();
         match std::mem::take(&mut self.mode) {
             Mode::Pipelining => self.pipelined(batch, result, router, out),
             Mode::Learning { lesson, asked } => {
@@ -180,10 +215,12 @@ impl Lane {
             Mode::Draining { refused } => self.drained(batch, result, refused, router, out),
             Mode::Resending { head, rest, stage: _ } => self.resent(head, rest, result, router, out),
         }
+        LIFECYCLE.step(&mut at, self.mode.name());
     }
 
     /// A question of this lane is answered; an answer that nothing waits for any more changes nothing.
     pub(super) fn on_learned(&mut self, lesson: Lesson, router: &impl Router, out: &mut Vec<LaneStep>) {
+        let mut at = self.mode.name();
         match std::mem::take(&mut self.mode) {
             Mode::Learning { lesson: awaited, asked } if awaited == lesson => {
                 self.pump(asked.with(lesson), router, out)
@@ -195,6 +232,7 @@ impl Lane {
                 self.mode = unmoved
             }
         }
+        LIFECYCLE.step(&mut at, self.mode.name());
     }
 
     /// Sends what is parked, as far as it can go.

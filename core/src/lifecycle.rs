@@ -1,0 +1,96 @@
+//! The lifecycles of the machine: which state may follow which.
+//!
+//! Each lifecycle has its table beside its enum. Every move is checked against it in debug builds, so tests and the
+//! simulated world fail on a move that the table lacks, and `docs/state-diagrams.md` is drawn from the same tables.
+
+/// The states of one lifecycle by name, and the moves between them.
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    /// Heading of its diagram.
+    pub(crate) name: &'static str,
+    /// Where it lives.
+    pub(crate) file: &'static str,
+    /// The first state.
+    pub(crate) start: &'static str,
+    /// From, to, and why.
+    pub(crate) moves: &'static [(&'static str, &'static str, &'static str)],
+}
+
+impl Lifecycle {
+    /// Checks a move, and remembers where it led. Staying is no move.
+    pub(crate) fn step(&self, at: &mut &'static str, to: &'static str) {
+        debug_assert!(
+            *at == to || self.moves.iter().any(|(from, into, _)| from == at && *into == to),
+            "{}: {at} to {to} is not in the table",
+            self.name
+        );
+        *at = to;
+    }
+
+    /// The diagram, in the syntax of Mermaid.
+    #[cfg(test)]
+    fn diagram(&self) -> String {
+        use std::fmt::Write as _;
+        let mut text = format!("## {}\n\n`{}`\n\n```mermaid\nstateDiagram-v2\n", self.name, self.file);
+        let _ = writeln!(text, "    [*] --> {}", self.start);
+        for (from, to, why) in self.moves {
+            let _ = writeln!(text, "    {from} --> {to}: {why}");
+        }
+        text.push_str("```\n");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn all() -> [&'static Lifecycle; 3] {
+        [&crate::shutdown::LIFECYCLE, &crate::broker::LIFECYCLE, &crate::listener::LANE_LIFECYCLE]
+    }
+
+    /// To draw the page anew: `UPDATE_DIAGRAMS=1 cargo test -p kafscale-proxy-core lifecycle`.
+    #[test]
+    fn the_page_shows_the_tables() {
+        let mut page =
+            "# State diagrams\n\nDrawn from the tables in the code by `core/src/lifecycle.rs`; not written by hand.\n"
+                .to_owned();
+        for lifecycle in all() {
+            page.push('\n');
+            page.push_str(&lifecycle.diagram());
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/state-diagrams.md");
+        if std::env::var_os("UPDATE_DIAGRAMS").is_some() {
+            std::fs::write(path, &page).unwrap();
+        }
+        let shown = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(shown, page, "docs/state-diagrams.md differs from the tables: draw it anew");
+    }
+
+    #[test]
+    fn every_state_can_be_reached() {
+        for lifecycle in all() {
+            let mut reached = BTreeSet::from([lifecycle.start]);
+            loop {
+                let before = reached.len();
+                let next = lifecycle.moves.iter().filter(|(from, _, _)| reached.contains(from)).map(|(_, to, _)| *to);
+                reached.extend(next.collect::<Vec<_>>());
+                if reached.len() == before {
+                    break;
+                }
+            }
+            for (from, _, _) in lifecycle.moves {
+                assert!(reached.contains(from), "{}: {from} is never reached", lifecycle.name);
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "Over to Running is not in the table")]
+    fn a_move_that_the_table_lacks_fails() {
+        crate::shutdown::LIFECYCLE.step(&mut "Over", "Running");
+    }
+}
