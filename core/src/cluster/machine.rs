@@ -300,6 +300,14 @@ impl Cluster {
         choice::stable(self.brokers(), topic, partition)
     }
 
+    /// Whether the topic is known and has no such partition.
+    ///
+    /// A KafScale broker looks for such a partition for ever, so the request must not reach one. Topics that are not known
+    /// are left to brokers, which create them.
+    pub(crate) fn lacks_partition(&self, topic: &str, partition: i32) -> bool {
+        self.snapshot().map_or(partition < 0, |snapshot| snapshot.lacks(topic, partition))
+    }
+
     /// What the last successful read of the snapshot said.
     pub(crate) fn snapshot(&self) -> Option<&Snapshot> {
         self.snapshot.snapshot()

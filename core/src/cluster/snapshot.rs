@@ -5,7 +5,7 @@
 //! without regard to case, the last of several equal members wins, `null` is the zero value, and unknown members
 //! are skipped.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -34,8 +34,35 @@ pub(crate) struct Topic {
     pub(crate) is_internal: bool,
     /// In listing order.
     pub(crate) partitions: Vec<Partition>,
+    indexes: Indexes,
     /// A member named like `Generation`, which newer versions of the operator may write, as text.
     pub(crate) generation: Option<String>,
+}
+
+/// Which indexes the partitions of a topic have. Looked at for every batch, so the usual case costs one comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Indexes {
+    /// All from 0 up to before this one.
+    Below(i32),
+    /// These. Nobody is known to write such a topic.
+    Listed(BTreeSet<i32>),
+}
+
+impl Indexes {
+    fn of(partitions: &[Partition]) -> Self {
+        if (0..).zip(partitions).all(|(index, partition)| partition.index == index) {
+            Self::Below(i32::try_from(partitions.len()).unwrap_or(i32::MAX))
+        } else {
+            Self::Listed(partitions.iter().map(|partition| partition.index).collect())
+        }
+    }
+
+    fn contain(&self, index: i32) -> bool {
+        match self {
+            Self::Below(end) => (0..*end).contains(&index),
+            Self::Listed(indexes) => index >= 0 && indexes.contains(&index),
+        }
+    }
 }
 
 /// A partition of the snapshot. Its leader is left out on purpose: the write owner is the holder of the lease.
@@ -100,6 +127,11 @@ impl Snapshot {
     /// The topic with exactly this name; the first, should there be several.
     pub(crate) fn topic(&self, name: &str) -> Option<&Topic> {
         self.topic_by_name.get(name).map(|index| &self.topics[*index])
+    }
+
+    /// Whether the topic of this name is listed and has no such partition. No topic has a negative one.
+    pub(crate) fn lacks(&self, topic: &str, partition: i32) -> bool {
+        partition < 0 || self.topic(topic).is_some_and(|topic| !topic.indexes.contain(partition))
     }
 
     /// The topic with this id; the first, should there be several.
@@ -263,7 +295,7 @@ impl TopicMembers {
         if id == [0; 16] {
             id = derived_topic_id(&name);
         }
-        let partitions = self
+        let partitions: Vec<Partition> = self
             .partitions
             .iter()
             .map(|partition| Partition {
@@ -277,6 +309,7 @@ impl TopicMembers {
             id,
             error_code: self.error_code,
             is_internal: self.is_internal,
+            indexes: Indexes::of(&partitions),
             partitions,
             generation: self.generation,
         })
@@ -385,6 +418,33 @@ mod tests {
         assert_eq!(topic(r#""Topic":"t","TopicID":[1,255]"#).unwrap().id, short);
         let long = topic(r#""Topic":"t","TopicID":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18]"#).unwrap().id;
         assert_eq!(long, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
+    }
+
+    #[test]
+    fn partitions_that_a_listed_topic_lacks() {
+        let snapshot = parse(
+            r#"{"Topics":[{"Topic":"usual","Partitions":[{"Partition":0},{"Partition":1,"ErrorCode":5}]},
+                {"Topic":"odd","Partitions":[{"Partition":3},{"Partition":0},{"Partition":-4}]},
+                {"Topic":"none","Partitions":null},{"Topic":"failed","ErrorCode":3,"Partitions":[{"Partition":0}]}]}"#,
+        );
+        for (topic, partition, lacks) in [
+            ("usual", 0, false),
+            ("usual", 1, false),
+            ("usual", 2, true),
+            ("usual", i32::MAX, true),
+            ("usual", -1, true),
+            ("odd", 0, false),
+            ("odd", 1, true),
+            ("odd", 3, false),
+            ("odd", -4, true),
+            ("none", 0, true),
+            ("failed", 0, false),
+            ("failed", 1, true),
+            ("unknown", 7, false),
+            ("unknown", -1, true),
+        ] {
+            assert_eq!(snapshot.lacks(topic, partition), lacks, "{topic} {partition}");
+        }
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl<R: AnyBroker> Any<R> {
         let now = ctx.now.monotonic;
         match self.routes.way(cluster, now, &Key::Anyone) {
             Way::Ask(question) => self.routes.ask(question, steps),
-            Way::Stale => self.give_up(steps),
+            Way::Stale | Way::Absent => self.give_up(steps),
             Way::Broker(_) | Way::Anyone => {
                 let bytes = if self.bridge.passes() {
                     self.bridge.original().clone()

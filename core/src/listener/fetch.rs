@@ -10,14 +10,14 @@ pub(crate) mod merge;
 mod tests;
 mod wait;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
 use super::bridge::Bridge;
 
 use super::routes::{Key, Routes, Way};
-use crate::cluster::{Address, Answer, Cluster, Question};
+use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
 use crate::kafka::{
@@ -60,8 +60,8 @@ struct Slot {
     phase: Phase,
     /// What would be reported now.
     latest: Option<Latest>,
-    refusals: u8,
-    not: Vec<Address>,
+    /// Rounds that brought no answer.
+    failures: u8,
 }
 
 #[derive(Debug)]
@@ -129,6 +129,16 @@ fn has_backlog(kind: ClusterKind, data: &PartitionData) -> bool {
     }
 }
 
+/// A KafScale broker that cannot read etcd takes every partition for an empty one and says that the offset is out of
+/// range. A consumer that believed it would begin anew, or skip what it has not read. An offset that really is out of
+/// range comes with the watermark that it is compared with; for a partition that was created anew and holds nothing yet
+/// the two cannot be told apart, and its consumer asks again until there is a record.
+fn takes_it_for_empty(kind: ClusterKind, data: &PartitionData) -> bool {
+    match kind {
+        ClusterKind::KafScale => data.error_code == ErrorCode::OFFSET_OUT_OF_RANGE && data.high_watermark == 0,
+    }
+}
+
 impl Fetch {
     /// Reads the request.
     pub(crate) fn new(ctx: &Context<'_>, head: RequestHead) -> Result<Self, Undecodable> {
@@ -142,8 +152,7 @@ impl Fetch {
                 key: None,
                 phase: Phase::Due { waiting: false },
                 latest: None,
-                refusals: 0,
-                not: Vec::new(),
+                failures: 0,
             }));
         }
         Ok(Self {
@@ -218,7 +227,8 @@ impl Fetch {
             if matches!(self.slots[slot].phase, Phase::Due { .. }) {
                 match self.way(ctx, cluster, slot) {
                     Way::Ask(question) => self.routes.ask(question, steps),
-                    Way::Stale => self.fail(slot),
+                    Way::Stale => self.fail(slot, ErrorCode::NOT_LEADER_OR_FOLLOWER),
+                    Way::Absent => self.fail(slot, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
                     way @ (Way::Broker(_) | Way::Anyone) => groups.entry(way).or_default().push(slot),
                 }
             }
@@ -251,14 +261,11 @@ impl Fetch {
     fn send(&mut self, now: Monotonic, way: Way, slots: Vec<usize>, steps: &mut Vec<Step>) {
         let deadline = self.wait.deadline(now);
         if deadline.is_zero() {
-            return slots.into_iter().for_each(|slot| self.fail(slot));
+            return slots.into_iter().for_each(|slot| self.fail(slot, ErrorCode::NOT_LEADER_OR_FOLLOWER));
         }
-        let not: BTreeSet<Address> = slots.iter().flat_map(|slot| self.slots[*slot].not.iter().cloned()).collect();
         let target = match way {
-            Way::Broker(address) => {
-                Target::Prefer { not: not.into_iter().filter(|tried| *tried != address).collect(), address }
-            }
-            Way::Anyone | Way::Ask(_) | Way::Stale => Target::Any { not: not.into_iter().collect() },
+            Way::Broker(address) => Target::Only(address),
+            Way::Anyone | Way::Ask(_) | Way::Absent | Way::Stale => Target::Any { not: Vec::new() },
         };
         let wait_ms = if slots.iter().all(|slot| self.slots[*slot].phase == Phase::Due { waiting: true }) {
             self.wait.wait_ms(now, slots.len())
@@ -320,7 +327,7 @@ impl Fetch {
         }
     }
 
-    fn answered(&mut self, ctx: &Context<'_>, ask: Ask, address: &Address, mut frame: BytesMut, steps: &mut Vec<Step>) {
+    fn answered(&mut self, ctx: &Context<'_>, ask: Ask, mut frame: BytesMut, steps: &mut Vec<Step>) {
         let patched = self.bridge.patch(&mut frame, |body, version| patch_fetch_response(body, version, |_| {}));
         let frame = frame.freeze();
         let (Ok(patched), Ok(response)) = (patched, self.bridge.response::<FetchResponse>(&frame)) else {
@@ -351,7 +358,9 @@ impl Fetch {
         let missing = expected.left();
         for (slot, data) in answered {
             if data.error_code == ErrorCode::NOT_LEADER_OR_FOLLOWER {
-                self.refused(slot, address, steps);
+                self.refused(slot, steps);
+            } else if takes_it_for_empty(ctx.config.cluster.kind, &data) {
+                self.fail(slot, ErrorCode::NOT_LEADER_OR_FOLLOWER);
             } else {
                 let urgent = data.error_code != ErrorCode::NONE || has_backlog(ctx.config.cluster.kind, &data);
                 self.slots[slot].latest = Some(Latest { data, urgent });
@@ -375,12 +384,20 @@ impl Fetch {
     }
 
     /// The broker does not own this partition any more.
-    fn refused(&mut self, slot: usize, address: &Address, steps: &mut Vec<Step>) {
-        self.slots[slot].not.push(address.clone());
+    fn refused(&mut self, slot: usize, steps: &mut Vec<Step>) {
         if self.again(slot)
             && let Some(key) = &self.slots[slot].key
         {
             self.routes.refused(key, steps);
+        }
+    }
+
+    /// The broker could not be reached, and no other may be asked instead.
+    fn unreachable(&mut self, slot: usize, steps: &mut Vec<Step>) {
+        if self.again(slot)
+            && let Some(key) = &self.slots[slot].key
+        {
+            self.routes.unreachable(key, steps);
         }
     }
 
@@ -394,18 +411,18 @@ impl Fetch {
     /// Whether there is another round for this partition; otherwise it has failed.
     fn again(&mut self, slot: usize) -> bool {
         self.whole = None;
-        self.slots[slot].refusals += 1;
-        if self.slots[slot].refusals < ROUNDS {
+        self.slots[slot].failures += 1;
+        if self.slots[slot].failures < ROUNDS {
             self.slots[slot].phase = Phase::Due { waiting: false };
             return true;
         }
-        self.fail(slot);
+        self.fail(slot, ErrorCode::NOT_LEADER_OR_FOLLOWER);
         false
     }
 
-    fn fail(&mut self, slot: usize) {
+    fn fail(&mut self, slot: usize, code: ErrorCode) {
         self.whole = None;
-        self.slots[slot].fail(&self.request, ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        self.slots[slot].fail(&self.request, code);
     }
 
     fn answer(&mut self) -> Reply {
@@ -447,11 +464,9 @@ impl RequestMachine for Fetch {
     ) {
         let Some(ask) = self.asks.remove(&part) else { return };
         match result {
-            PartResult::Answered { address, frame } => {
-                self.answered(ctx, ask, &address, frame, steps);
-            }
+            PartResult::Answered { address: _, frame } => self.answered(ctx, ask, frame, steps),
             PartResult::Lost { address: _, fate: _ } => self.lost(ask.slots),
-            PartResult::NotSent => ask.slots.into_iter().for_each(|slot| self.fail(slot)),
+            PartResult::NotSent => ask.slots.into_iter().for_each(|slot| self.unreachable(slot, steps)),
         }
         if !matches!(steps.last(), Some(Step::Done(_))) {
             self.go_on(ctx, cluster, steps);

@@ -142,6 +142,9 @@ impl Router for Table<'_> {
             Service::Serving => {}
             Service::AfterRead | Service::Refused(_) => return Route::Unusable,
         }
+        if self.cluster.lacks_partition(self.topic, self.partition) {
+            return if asked.snapshot { Route::Absent } else { Route::Learn(Lesson::Snapshot) };
+        }
         match self.cluster.partition_owner(self.now, self.topic, self.partition) {
             Owner::Broker(address) => Route::Owner(address),
             Owner::Nobody => self.nobody(),

@@ -15,6 +15,9 @@ use crate::cluster::Address;
 use crate::lifecycle::Lifecycle;
 use crate::listener::RequestId;
 
+/// UNKNOWN_TOPIC_OR_PARTITION.
+const ABSENT: i16 = 3;
+
 /// How often a batch is sent at most.
 pub(super) const ROUNDS: u8 = 3;
 
@@ -35,6 +38,8 @@ pub(super) enum Route {
     Nobody(Address),
     /// Something must be read first.
     Learn(Lesson),
+    /// The topic is known and does not have this partition: no broker may be asked.
+    Absent,
     /// Nothing may be routed: past the TTL, or no broker is listed.
     Unusable,
 }
@@ -44,7 +49,7 @@ pub(super) enum Route {
 pub(super) enum Lesson {
     /// The proof of the leases is too old.
     Freshness,
-    /// The owner is a broker that the snapshot does not list.
+    /// The snapshot does not list the owner, or the partition.
     Snapshot,
     /// The owner refused: who holds the lease now.
     Owner,
@@ -57,7 +62,7 @@ pub(super) struct Asked {
     pub(super) owner: bool,
     /// [`Lesson::Freshness`]: a proof that is still too old makes the route unusable.
     pub(super) freshness: bool,
-    /// [`Lesson::Snapshot`]: an owner that is still not listed counts as nobody.
+    /// [`Lesson::Snapshot`]: an owner that is still not listed counts as nobody, a partition as one that is not there.
     pub(super) snapshot: bool,
 }
 
@@ -258,6 +263,7 @@ impl Lane {
                     out.push(LaneStep::Learn { batch, lesson });
                     return;
                 }
+                Route::Absent => out.push(LaneStep::Fail { batch, code: Some(ABSENT) }),
                 Route::Unusable => out.push(LaneStep::Fail { batch, code: None }),
             }
             self.parked.pop_front();
@@ -314,6 +320,12 @@ impl Lane {
         while let Some(head) = next {
             let batch = head.batch;
             let stage = match router.route(asked) {
+                Route::Absent => {
+                    out.push(LaneStep::Fail { batch, code: Some(ABSENT) });
+                    next = rest.pop_front();
+                    asked = Asked::default();
+                    continue;
+                }
                 Route::Unusable => {
                     out.push(head.fail());
                     next = rest.pop_front();

@@ -57,7 +57,7 @@ impl ListGroups {
     fn begin(&mut self, ctx: &Context<'_>, cluster: &Cluster, steps: &mut Vec<Step>) {
         match self.routes.way(cluster, ctx.now.monotonic, &Key::Anyone) {
             Way::Ask(question) => return self.routes.ask(question, steps),
-            Way::Stale => self.fail(ErrorCode::REQUEST_TIMED_OUT),
+            Way::Stale | Way::Absent => self.fail(ErrorCode::REQUEST_TIMED_OUT),
             Way::Broker(_) | Way::Anyone => {
                 for broker in cluster.brokers() {
                     self.send(ctx.now.monotonic, Ask { broker: broker.clone(), attempt: 1 }, steps);

@@ -23,6 +23,8 @@ use crate::timers::Timers;
 const START: Monotonic = Monotonic::from_millis(1_000_000);
 const ETCD_TAKES: Duration = Duration::from_millis(2);
 const CORRELATION_ID: i32 = 77;
+/// Partitions of each topic of the rig.
+const PARTITIONS: i32 = 10;
 /// A machine that does not come to an end within so many events is stuck.
 const MOST_EVENTS: usize = 10_000;
 
@@ -111,7 +113,7 @@ pub(crate) struct Rig {
     random: Random,
     ids: Ids,
     brokers: usize,
-    topics: Vec<String>,
+    topics: BTreeMap<String, i32>,
 }
 
 /// How a request ended.
@@ -161,7 +163,7 @@ impl Rig {
             random: Random::new([1; 32]),
             ids: Ids::default(),
             brokers,
-            topics: topics.iter().map(|name| (*name).to_owned()).collect(),
+            topics: topics.iter().map(|name| ((*name).to_owned(), PARTITIONS)).collect(),
         };
         rig.write_snapshot();
         rig
@@ -174,7 +176,12 @@ impl Rig {
         let topics: Vec<String> = self
             .topics
             .iter()
-            .map(|name| format!(r#"{{"Topic":"{name}","TopicID":{:?},"Partitions":[]}}"#, topic_id(name)))
+            .map(|(name, partitions)| {
+                let partitions: Vec<String> =
+                    (0..*partitions).map(|index| format!(r#"{{"Partition":{index}}}"#)).collect();
+                let partitions = partitions.join(",");
+                format!(r#"{{"Topic":"{name}","TopicID":{:?},"Partitions":[{partitions}]}}"#, topic_id(name))
+            })
             .collect();
         let value = format!(r#"{{"Brokers":[{}],"Topics":[{}]}}"#, brokers.join(","), topics.join(","));
         self.put("/kafscale/metadata/snapshot", &value);
@@ -182,7 +189,12 @@ impl Rig {
 
     /// A topic that appears in etcd only after the cluster has been read.
     pub(crate) fn add_topic(&mut self, name: &str) {
-        self.topics.push(name.to_owned());
+        self.add_partitions(name, PARTITIONS);
+    }
+
+    /// A topic has so many partitions from now on; the cluster hears of it when it reads the snapshot again.
+    pub(crate) fn add_partitions(&mut self, topic: &str, partitions: i32) {
+        self.topics.insert(topic.to_owned(), partitions);
         self.write_snapshot();
     }
 
@@ -226,6 +238,11 @@ impl Rig {
         self.cluster = cluster;
         self.serve(out);
         self
+    }
+
+    /// The broker that would take a partition that nobody owns.
+    pub(crate) fn taker(&self, topic: &str, partition: i32) -> usize {
+        number(self.cluster.stable_choice(topic, partition).unwrap())
     }
 
     fn with<T>(&mut self, call: impl FnOnce(&mut Context<'_>, &mut Cluster) -> T) -> T {

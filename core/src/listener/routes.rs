@@ -11,7 +11,9 @@ use crate::time::Monotonic;
 /// What decides where an item goes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
-    /// The owner of this partition.
+    /// The owner of this partition, and nobody else. A KafScale broker that has looked at a partition of another and
+    /// comes to own it later goes on from what it saw, and overwrites what was acknowledged since. So where nobody owns
+    /// it, the one broker is asked that would take it for a batch, too.
     Partition { topic: String, partition: i32 },
     /// The coordinator of this group.
     Group(String),
@@ -41,6 +43,8 @@ pub(crate) enum Way {
     Anyone,
     /// Not known before this is answered.
     Ask(Question),
+    /// Nowhere: the topic is known and does not have this partition.
+    Absent,
     /// Nowhere: what is known is older than the TTL and could not be renewed.
     Stale,
 }
@@ -65,15 +69,22 @@ impl Routes {
             Service::AfterRead => return self.unless_asked(Question::Freshness, Way::Stale),
             Service::Refused(_) => return Way::Stale,
         }
-        let owner = match key {
-            Key::Partition { topic, partition } => cluster.partition_owner(now, topic, *partition),
-            Key::Group(group) => cluster.coordinator(now, group),
-            Key::Anyone => Owner::Nobody,
+        let (owner, nobody) = match key {
+            Key::Partition { topic, partition } if cluster.lacks_partition(topic, *partition) => {
+                return self.unless_asked(Question::Snapshot, Way::Absent);
+            }
+            Key::Partition { topic, partition } => {
+                let choice = cluster.stable_choice(topic, *partition);
+                let nobody = choice.map_or(Way::Stale, |address| Way::Broker(address.clone()));
+                (cluster.partition_owner(now, topic, *partition), nobody)
+            }
+            Key::Group(group) => (cluster.coordinator(now, group), Way::Anyone),
+            Key::Anyone => (Owner::Nobody, Way::Anyone),
         };
         let way = match owner {
             Owner::Broker(address) => Way::Broker(address),
-            Owner::Nobody => Way::Anyone,
-            Owner::UnknownBroker(_) => self.unless_asked(Question::Snapshot, Way::Anyone),
+            Owner::Nobody => nobody,
+            Owner::UnknownBroker(_) => self.unless_asked(Question::Snapshot, nobody),
             Owner::Unproven => self.unless_asked(Question::Freshness, Way::Stale),
         };
         if matches!(way, Way::Broker(_) | Way::Anyone) && !self.open.contains(&Question::Freshness) {
@@ -91,6 +102,13 @@ impl Routes {
         }
     }
 
+    /// The broker that `key` led to could not be reached: its owner may be another by now.
+    pub(crate) fn unreachable(&mut self, key: &Key, steps: &mut Vec<Step>) {
+        if let Some(question) = key.question() {
+            self.ask(question, steps);
+        }
+    }
+
     /// The broker that `key` led to refused it: the route is dropped and read anew.
     pub(crate) fn refused(&mut self, key: &Key, steps: &mut Vec<Step>) {
         match key {
@@ -100,9 +118,7 @@ impl Routes {
             Key::Group(group) => steps.push(Step::ForgetCoordinator { group: group.clone() }),
             Key::Anyone => {}
         }
-        if let Some(question) = key.question() {
-            self.ask(question, steps);
-        }
+        self.unreachable(key, steps);
     }
 
     /// Takes note of an answer; false when the question was not one of these.

@@ -32,6 +32,8 @@ pub(crate) trait Items: Request + Debug {
     const MOVED: ErrorCode;
     /// What an item gets that was sent to nobody.
     const UNSENT: ErrorCode;
+    /// Whether nobody but the broker that an item's key leads to may be asked ([`Key::Partition`]).
+    const OWNER_ONLY: bool;
     /// Whether the request may be sent again when it may have been carried out before.
     const REPEATABLE: bool;
     /// Whether the request, where it succeeded, changes what Metadata shows.
@@ -130,6 +132,7 @@ impl<R: Items> Split<R> {
                 match self.routes.way(cluster, now, &self.places[slot].key) {
                     Way::Ask(question) => self.routes.ask(question, steps),
                     Way::Stale => self.fail(slot, R::UNSENT),
+                    Way::Absent => self.settle(slot, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
                     way @ (Way::Broker(_) | Way::Anyone) => groups.entry(way).or_default().push(slot),
                 }
             }
@@ -147,10 +150,11 @@ impl<R: Items> Split<R> {
         }
         let not: BTreeSet<Address> = slots.iter().flat_map(|slot| self.slots[*slot].not.iter().cloned()).collect();
         let target = match way {
+            Way::Broker(address) if R::OWNER_ONLY => Target::Only(address),
             Way::Broker(address) => {
                 Target::Prefer { not: not.into_iter().filter(|tried| *tried != address).collect(), address }
             }
-            Way::Anyone | Way::Ask(_) | Way::Stale => Target::Any { not: not.into_iter().collect() },
+            Way::Anyone | Way::Ask(_) | Way::Absent | Way::Stale => Target::Any { not: not.into_iter().collect() },
         };
         for slot in &slots {
             self.slots[*slot].state = State::Asked;
@@ -217,9 +221,24 @@ impl<R: Items> Split<R> {
         }
     }
 
+    /// No broker could be reached that may be asked.
+    fn unreachable(&mut self, slot: usize, steps: &mut Vec<Step>) {
+        if !R::OWNER_ONLY {
+            self.fail(slot, R::UNSENT);
+        } else if self.slots[slot].rounds < ROUNDS {
+            self.slots[slot].state = State::Due;
+            self.routes.unreachable(&self.places[slot].key, steps);
+        } else {
+            self.fail(slot, R::MOVED);
+        }
+    }
+
     /// Settles an item with the code that a broker gave it before, or else with this one.
     fn fail(&mut self, slot: usize, code: ErrorCode) {
-        let code = self.slots[slot].refusal.unwrap_or(code);
+        self.settle(slot, self.slots[slot].refusal.unwrap_or(code));
+    }
+
+    fn settle(&mut self, slot: usize, code: ErrorCode) {
         self.slots[slot].state = State::Answered(self.request.failed(&self.places[slot], code));
     }
 
@@ -265,7 +284,7 @@ impl<R: Items> RequestMachine for Split<R> {
                 Err(_) => asked.into_iter().for_each(|slot| self.lost(slot, Fate::Unknown)),
             },
             PartResult::Lost { address: _, fate } => asked.into_iter().for_each(|slot| self.lost(slot, fate)),
-            PartResult::NotSent => asked.into_iter().for_each(|slot| self.fail(slot, R::UNSENT)),
+            PartResult::NotSent => asked.into_iter().for_each(|slot| self.unreachable(slot, steps)),
         }
         self.go_on(ctx, cluster, steps);
     }

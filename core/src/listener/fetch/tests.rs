@@ -16,6 +16,7 @@ use crate::listener::rig::{Does, Ended, Rig, Sent, topic_id};
 
 const MS: Duration = Duration::from_millis(1);
 const NOT_LEADER: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
+const UNKNOWN_PARTITION: ErrorCode = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
 
 fn request(max_wait_ms: i32, min_bytes: i32, topics: &[(&str, &[i32])]) -> FetchRequest {
     FetchRequest {
@@ -414,12 +415,79 @@ fn three_refusals_go_to_the_client() {
 }
 
 #[test]
-fn without_an_owner_brokers_are_tried_one_after_the_other() {
-    let mut rig = Rig::new(3, &["t"]);
-    rig.learn();
-    let ended = rig.run(11, &request(500, 1, &[("t", &[0])]), refusing(|sent| sent.broker < 2));
-    assert_eq!(rig.sent.iter().map(|sent| sent.broker).collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!(lengths(&ended), [records(10).len()]);
+fn without_an_owner_the_one_broker_is_asked_that_would_take_it() {
+    for partition in 0..10 {
+        let mut rig = Rig::new(3, &["t"]);
+        rig.learn();
+        let ended = rig.run(11, &request(500, 1, &[("t", &[partition])]), refusing(|_| false));
+        assert_eq!(rig.sent.iter().map(|sent| sent.broker).collect::<Vec<_>>(), [rig.taker("t", partition)]);
+        assert_eq!(lengths(&ended), [records(10).len()]);
+    }
+}
+
+#[test]
+fn an_owner_that_cannot_be_reached_is_not_replaced() {
+    for moves in [false, true] {
+        let mut rig = Rig::new(3, &["t"]);
+        rig.own("t", 0, 1).learn().down.insert(1);
+        if moves {
+            rig.own("t", 0, 2);
+        }
+        let ended = rig.run(11, &request(500, 1, &[("t", &[0])]), refusing(|_| false));
+        let owner = Question::PartitionOwner { topic: "t".into(), partition: 0 };
+        if moves {
+            assert_eq!((rig.sent.len(), rig.sent[0].broker), (1, 2), "whom etcd names now");
+            assert_eq!((rig.asked, lengths(&ended)), (vec![owner], vec![records(10).len()]));
+        } else {
+            assert!(rig.sent.is_empty(), "a broker that reads what it does not own spoils it");
+            assert_eq!(rig.asked, [owner.clone(), owner]);
+            assert_eq!(partitions(&ended)[0].error_code, NOT_LEADER);
+        }
+    }
+}
+
+#[test]
+fn a_partition_that_a_known_topic_lacks_goes_to_no_broker() {
+    for version in [4, 12, 13] {
+        let mut rig = three_owners();
+        let mut asked = request(500, 1, &[("t", &[0, 10, -1])]);
+        if version == 13 {
+            by_id(&mut asked, "t");
+        }
+        let ended = rig.run(version, &asked, refusing(|_| false));
+        assert_eq!(rig.sent.len(), 1);
+        assert_eq!(rig.sent[0].request::<FetchRequest>().topics[0].partitions.len(), 1);
+        assert_eq!(rig.asked, [Question::Snapshot], "it may have been added");
+        let codes: Vec<_> = partitions(&ended).into_iter().map(|data| data.error_code).collect();
+        assert_eq!(codes, [ErrorCode::NONE, UNKNOWN_PARTITION, UNKNOWN_PARTITION]);
+        assert_eq!(lengths(&ended), [records(10).len(), 0, 0]);
+    }
+    let mut rig = three_owners();
+    rig.add_partitions("t", 11);
+    let ended = rig.run(11, &request(500, 1, &[("t", &[10])]), refusing(|_| false));
+    assert_eq!((&rig.asked[..], lengths(&ended)), (&[Question::Snapshot][..], vec![records(10).len()]));
+}
+
+#[test]
+fn a_broker_that_cannot_read_etcd_does_not_reset_consumers() {
+    let out_of_range = ErrorCode(1);
+    for (high_watermark, code) in [(0, NOT_LEADER), (1, out_of_range), (7, out_of_range)] {
+        for version in [4, 11, 13] {
+            let mut rig = three_owners();
+            let mut asked = request(500, 1, &[("t", &[0])]);
+            if version == 13 {
+                by_id(&mut asked, "t");
+            }
+            let ended = rig.run(version, &asked, |sent| {
+                let data = PartitionData { error_code: out_of_range, high_watermark, ..PartitionData::default() };
+                Does::answer(sent, &answer_with(&sent.request(), |_| data.clone()))
+            });
+            let data = partitions(&ended).remove(0);
+            let expected = if code == NOT_LEADER { -1 } else { high_watermark };
+            assert_eq!((data.error_code, data.high_watermark), (code, expected), "{version}");
+            assert_eq!(rig.sent.len(), 1);
+        }
+    }
 }
 
 #[test]

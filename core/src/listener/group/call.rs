@@ -132,7 +132,7 @@ impl CoordinatorCall {
                 self.routes.ask(question, steps);
                 return Called::Pending;
             }
-            Way::Stale => return Called::Exhausted,
+            Way::Stale | Way::Absent => return Called::Exhausted,
             Way::Broker(address) if !self.not.contains(&address) => Target::Prefer { address, not: self.not.clone() },
             Way::Broker(_) | Way::Anyone => Target::Any { not: self.not.clone() },
         };

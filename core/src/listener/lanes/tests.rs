@@ -22,7 +22,7 @@ impl Router for Table {
         match self.0.borrow().clone() {
             Route::Learn(Lesson::Freshness) if asked.freshness => Route::Unusable,
             Route::Learn(Lesson::Snapshot) if asked.snapshot => Route::Nobody(Address::new("hashed")),
-            route @ (Route::Owner(_) | Route::Nobody(_) | Route::Learn(_) | Route::Unusable) => route,
+            route @ (Route::Owner(_) | Route::Nobody(_) | Route::Learn(_) | Route::Absent | Route::Unusable) => route,
         }
     }
 }
@@ -202,6 +202,20 @@ fn what_must_be_learned_is_asked_once() {
 }
 
 #[test]
+fn a_partition_that_is_not_there_is_refused_and_holds_nothing_up() {
+    let table = Table::owned_by("a");
+    let (mut lane, mut out) = sent(&table, 2);
+    lane.on_result(batch(1), refused("a"), &table, &mut out);
+    lane.on_result(batch(2), refused("a"), &table, &mut out);
+    lane.offer(batch(3), &table, &mut out);
+    table.set(Route::Absent);
+    out.clear();
+    lane.on_learned(Lesson::Owner, &table, &mut out);
+    assert_eq!(short(&mut out), ["fail 1 3", "fail 2 3", "fail 3 3"]);
+    assert!(lane.is_idle());
+}
+
+#[test]
 fn many_batches_that_cannot_go_do_not_nest() {
     let table = Table::owned_by("a");
     let (mut lane, mut out) = sent(&table, 100_000);
@@ -336,11 +350,12 @@ impl World {
             8 => self.fail_dial(),
             9 | 10 => self.learn(),
             _ => {
-                let route = match self.draw(8) {
+                let route = match self.draw(9) {
                     0..=2 => Route::Owner(Address::new("a")),
                     3 | 4 => Route::Owner(Address::new("b")),
                     5 => Route::Nobody(Address::new("c")),
                     6 => Route::Learn(Lesson::Freshness),
+                    7 => Route::Absent,
                     _ => Route::Unusable,
                 };
                 self.table.set(route);

@@ -22,6 +22,7 @@ impl Items for DescribeGroupsRequest {
 
     const MOVED: ErrorCode = ErrorCode::NOT_COORDINATOR;
     const UNSENT: ErrorCode = ErrorCode::NOT_COORDINATOR;
+    const OWNER_ONLY: bool = false;
     const REPEATABLE: bool = true;
     const CHANGES_METADATA: bool = false;
 
@@ -70,6 +71,7 @@ impl Items for DeleteGroupsRequest {
 
     const MOVED: ErrorCode = ErrorCode::NOT_COORDINATOR;
     const UNSENT: ErrorCode = ErrorCode::NOT_COORDINATOR;
+    const OWNER_ONLY: bool = false;
     // A second deletion would say that there is no such group.
     const REPEATABLE: bool = false;
     const CHANGES_METADATA: bool = true;

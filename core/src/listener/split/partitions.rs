@@ -46,6 +46,7 @@ impl Items for ListOffsetsRequest {
 
     const MOVED: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
     const UNSENT: ErrorCode = ErrorCode::REQUEST_TIMED_OUT;
+    const OWNER_ONLY: bool = true;
     const REPEATABLE: bool = true;
     const CHANGES_METADATA: bool = false;
 
@@ -110,6 +111,7 @@ impl Items for OffsetForLeaderEpochRequest {
 
     const MOVED: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
     const UNSENT: ErrorCode = ErrorCode::REQUEST_TIMED_OUT;
+    const OWNER_ONLY: bool = true;
     const REPEATABLE: bool = true;
     const CHANGES_METADATA: bool = false;
 

@@ -92,14 +92,13 @@ fn split_by_owner_and_merged_in_order() {
 
 #[test]
 fn refusals_and_losses_of_partitions() {
-    let unsent = ErrorCode::REQUEST_TIMED_OUT;
     type Broker = fn(&Sent) -> Does;
     let cases: [(Broker, usize, ErrorCode); 5] = [
         (|sent| offsets(sent, |_, _| NOT_LEADER), 3, NOT_LEADER),
         (|_| Does::Lose(Fate::Unknown), 3, NOT_LEADER),
         (|_| Does::Answer(MS, Bytes::from_static(b"\0\0\0\x05\0\0\0\x4d\xff")), 3, NOT_LEADER),
         (|sent| Does::answer(sent, &ListOffsetsResponse::default()), 3, NOT_LEADER),
-        (|_| Does::Hang, 1, unsent),
+        (|_| Does::Hang, 1, ErrorCode::REQUEST_TIMED_OUT),
     ];
     for (broker, attempts, code) in cases {
         let mut rig = Rig::new(3, &NAMES);
@@ -109,17 +108,57 @@ fn refusals_and_losses_of_partitions() {
         assert_eq!(answered(&ended.answer()), [("a".into(), 0, code.0, -1)]);
         assert!(ended.after <= Duration::from_secs(30));
     }
-    let mut rig = Rig::new(1, &NAMES);
-    rig.own("a", 0, 0).learn().down.insert(0);
-    let ended = rig.run(1, &list_offsets(&[("a", &[0])]), |_| unreachable!());
-    assert_eq!(answered(&ended.answer()), [("a".into(), 0, unsent.0, -1)]);
+}
+
+#[test]
+fn only_the_owner_is_asked_about_a_partition() {
+    let asked = list_offsets(&[("a", &[0])]);
+    let owner = Question::PartitionOwner { topic: "a".into(), partition: 0 };
+    let mut rig = Rig::new(3, &NAMES);
+    rig.own("a", 0, 1).learn().down.insert(1);
+    let ended = rig.run(1, &asked, |_| unreachable!());
+    assert_eq!(rig.asked, [owner.clone(), owner.clone()]);
+    assert_eq!(answered(&ended.answer()), [("a".into(), 0, NOT_LEADER.0, -1)]);
+
+    let mut rig = Rig::new(3, &NAMES);
+    rig.own("a", 0, 1).learn().own("a", 0, 2).down.insert(1);
+    let ended = rig.run(1, &asked, |sent| offsets(sent, |_, _| ErrorCode::NONE));
+    assert_eq!((brokers(&rig), &rig.asked[..]), (vec![2], &[owner][..]));
+    assert_eq!(answered(&ended.answer()), [("a".into(), 0, 0, 0)]);
+
+    for partition in 0..10 {
+        let mut rig = Rig::new(3, &NAMES);
+        rig.learn();
+        rig.run(1, &list_offsets(&[("a", &[partition])]), |sent| offsets(sent, |_, _| ErrorCode::NONE));
+        assert_eq!(brokers(&rig), [rig.taker("a", partition)], "nobody owns it: who would take it");
+    }
+}
+
+#[test]
+fn a_partition_that_a_known_topic_lacks_goes_to_no_broker() {
+    for (added, code) in [(false, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), (true, ErrorCode::NONE)] {
+        let mut rig = Rig::new(3, &NAMES);
+        rig.learn();
+        if added {
+            rig.add_partitions("a", 11);
+        }
+        let ended = rig.run(1, &list_offsets(&[("a", &[10])]), |sent| offsets(sent, |_, _| ErrorCode::NONE));
+        assert_eq!((&rig.asked[..], rig.sent.len()), (&[Question::Snapshot][..], usize::from(added)));
+        let answer: ListOffsetsResponse = ended.answer();
+        assert_eq!(answer.topics[0].partitions[0].error_code, code);
+    }
 }
 
 #[test]
 fn the_earlier_refusal_survives_that_nothing_can_be_sent() {
-    let mut rig = Rig::new(1, &NAMES);
-    rig.learn();
-    let ended = rig.run(1, &list_offsets(&[("a", &[0])]), |sent| offsets(sent, |_, _| NOT_LEADER));
+    let mut rig = Rig::new(3, &NAMES);
+    rig.config.cluster.cache_ttl = Duration::from_secs(5);
+    rig.own("a", 0, 1).learn();
+    rig.readable = false;
+    let ended = rig.run(1, &list_offsets(&[("a", &[0])]), |sent| {
+        let Does::Answer(_, frame) = offsets(sent, |_, _| NOT_LEADER) else { unreachable!() };
+        Does::Answer(Duration::from_secs(6), frame)
+    });
     assert_eq!(rig.sent.len(), 1);
     assert_eq!(answered(&ended.answer()), [("a".into(), 0, NOT_LEADER.0, -1)]);
 }

@@ -30,7 +30,7 @@ use crate::time::{Monotonic, Now};
 use crate::timers::Timers;
 
 const SNAPSHOT: &str = r#"{"ClusterID":"c","Brokers":[{"NodeID":0,"Host":"a","Port":1},{"NodeID":1,"Host":"b","Port":1},
-    {"NodeID":2,"Host":"c","Port":1}],"Topics":[{"Topic":"t","Partitions":[{"Partition":0},{"Partition":1}]}]}"#;
+    {"NodeID":2,"Host":"c","Port":1}],"Topics":[{"Topic":"t","Partitions":[{"Partition":0},{"Partition":1},{"Partition":2}]}]}"#;
 
 const CLIENT: ClientId = ClientId(7);
 
@@ -90,7 +90,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Three brokers `a:1`, `b:1` and `c:1`; `a:1` owns partition 0 and `b:1` partition 1 of topic `t`.
+    /// Three brokers `a:1`, `b:1` and `c:1`; `a:1` owns partition 0 and `b:1` partition 1 of topic `t`, nobody owns 2.
     fn new() -> Self {
         Self::with(|_| {})
     }

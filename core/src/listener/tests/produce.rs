@@ -291,13 +291,57 @@ fn old_formats_and_transactions_go_to_no_broker() {
 #[test]
 fn nobody_owns_it_then_the_same_broker_each_time() {
     let mut bench = Bench::new();
-    bench.send(&produce(5, &[7]));
+    bench.send(&produce(5, &[2]));
     let [socket] = &bench.sockets[..] else { panic!("one dial") };
     let choice = socket.address.clone();
     bench.serve_produce(&choice, 0);
     bench.accept(ClientId(8));
-    bench.send_from(ClientId(8), &produce(5, &[7]));
+    bench.send_from(ClientId(8), &produce(5, &[2]));
     assert!(bench.sockets.iter().all(|socket| socket.address == choice));
+}
+
+#[test]
+fn a_partition_that_a_known_topic_lacks_goes_to_no_broker() {
+    let mut bench = Bench::new();
+    bench.send(&produce(5, &[3, 0, -1]));
+    assert_eq!(bench.asked, [Question::Snapshot], "it may have been added");
+    assert_eq!(produce_request(&bench.taken("a:1")).1, produce_of(-1, &[0]), "the others go on");
+    let partitions = vec![answer(0, 0, 42)];
+    let topic = TopicProduceResponse { name: "t".into(), partition_responses: partitions };
+    bench.reply("a:1", &response_frame(5, 9, &ProduceResponse { responses: vec![topic], throttle_time_ms: 0 }));
+    assert_eq!(bench.produced(9), [(3, 3, -1), (0, 0, 42), (-1, 3, -1)]);
+    assert_eq!(bench.sockets.len(), 1);
+
+    bench.send(&frame(6, 9, &produce_of(0, &[3])));
+    assert_eq!((bench.answer(), bench.is_closed(), bench.sockets.len()), (None, true, 1));
+}
+
+#[test]
+fn a_partition_that_was_just_added_is_found() {
+    let mut bench = Bench::new();
+    bench.etcd_is_down = true;
+    bench.put("/kafscale/metadata/snapshot", &SNAPSHOT.replace("2}]", "2},{\"Partition\":3}]"));
+    bench.own(3, 1);
+    bench.send(&produce(5, &[3]));
+    bench.send(&produce(6, &[3]));
+    assert!(bench.sockets.is_empty());
+    bench.etcd_is_down = false;
+    bench.run();
+    assert_eq!(bench.asked, [Question::Snapshot]);
+    bench.serve_produce("b:1", 0);
+    bench.serve_produce("b:1", 0);
+    assert_eq!([bench.produced(9), bench.produced(9)], [[(3, 0, 100)], [(3, 0, 100)]]);
+}
+
+#[test]
+fn a_topic_that_is_not_known_goes_to_a_broker_which_creates_it() {
+    let mut bench = Bench::new();
+    let mut request = produce_of(-1, &[3]);
+    request.topic_data[0].name = "new".into();
+    bench.send(&frame(5, 9, &request));
+    let [socket] = &bench.sockets[..] else { panic!("one dial") };
+    let address = socket.address.clone();
+    assert_eq!(produce_request(&bench.taken(&address)).1, request);
 }
 
 #[test]
