@@ -223,7 +223,7 @@ impl<R> Connection<R> {
                     let step = *step;
                     match step.accept(payload(&frame)) {
                         Ok(versions) => {
-                            self.versions = versions.or(self.versions.take());
+                            self.versions = versions.or_else(|| self.versions.take());
                             self.go_on(Some(step), out);
                         }
                         Err(error) => return self.close(CloseReason::Handshake(error), out),
