@@ -47,8 +47,12 @@ mod tests {
 
     use super::*;
 
-    fn all() -> [&'static Lifecycle; 3] {
+    fn all() -> Vec<&'static Lifecycle> {
+        let lfs = crate::lfs::LIFECYCLES;
         [&crate::shutdown::LIFECYCLE, &crate::broker::LIFECYCLE, &crate::listener::LANE_LIFECYCLE]
+            .into_iter()
+            .chain(lfs)
+            .collect()
     }
 
     /// To draw the page anew: `UPDATE_DIAGRAMS=1 cargo test -p kafscale-proxy-core lifecycle`.

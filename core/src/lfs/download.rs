@@ -13,6 +13,7 @@ use crate::effect::ResponseBody;
 use crate::http::answer::ApiAnswer;
 use crate::http::error_body::{ApiError, Code};
 use crate::input::{FileId, ReadResult};
+use crate::lifecycle::Lifecycle;
 use crate::operation::{OperationId, Outcome};
 use crate::s3::{Refusal, Request, Response};
 use crate::timers::Timer;
@@ -38,6 +39,8 @@ const OBJECT_PROGRESS: Duration = Duration::from_secs(30);
 /// One exchange.
 #[derive(Debug)]
 pub(crate) struct Download {
+    /// Name of the state: while it is being taken apart, its place is held by another.
+    at: &'static str,
     requester: Requester,
     /// Bytes taken from the memory budget.
     memory: u64,
@@ -98,10 +101,56 @@ enum Aside {
     File(FileId),
 }
 
+/// Its moves.
+pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
+    name: "POST /lfs/download",
+    file: "core/src/lfs/download.rs",
+    start: "AwaitingBodyMemory",
+    moves: &[
+        ("AwaitingBodyMemory", "ReadingRequest", "memory is free"),
+        ("ReadingRequest", "Presigning", "a URL is wanted"),
+        ("ReadingRequest", "AwaitingMemory", "the bytes are wanted"),
+        ("AwaitingMemory", "AwaitingDisk", "too large for memory"),
+        ("AwaitingMemory", "Opening", "memory is free"),
+        ("AwaitingDisk", "Opening", "disk is free"),
+        ("Opening", "Verifying", "S3 has the object"),
+        ("Verifying", "Sending", "verified, from its file"),
+        ("AwaitingBodyMemory", "Over", "no memory in time, or the client has gone"),
+        ("ReadingRequest", "Over", "refused, or the client has gone"),
+        ("Presigning", "Over", "the URL is signed"),
+        ("AwaitingMemory", "Over", "no memory in time, or the client has gone"),
+        ("AwaitingDisk", "Over", "no disk in time, or the client has gone"),
+        ("Opening", "Over", "S3 has no such object, or the client has gone"),
+        ("Verifying", "Over", "verified in memory and answered, refuted, or the client has gone"),
+        ("Sending", "Over", "sent, or the client has gone"),
+    ],
+};
+
+impl State {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::AwaitingBodyMemory(_) => "AwaitingBodyMemory",
+            Self::ReadingRequest(_) => "ReadingRequest",
+            Self::Presigning(_) => "Presigning",
+            Self::AwaitingMemory(..) => "AwaitingMemory",
+            Self::AwaitingDisk(_) => "AwaitingDisk",
+            Self::Opening(..) => "Opening",
+            Self::Verifying(_) => "Verifying",
+            Self::Sending { .. } => "Sending",
+            Self::Over => "Over",
+        }
+    }
+}
+
 impl Download {
+    fn enter(&mut self, next: State) {
+        LIFECYCLE.step(&mut self.at, next.name());
+        self.state = next;
+    }
+
     /// Begins. `content_length` is what the framing of the request's body promises.
     pub(crate) fn start(call: &mut Call<'_, '_>, requester: Requester, content_length: Option<u64>) -> Self {
-        let mut download = Self { requester, memory: 0, disk: 0, state: State::Over };
+        let mut download = Self { at: "AwaitingBodyMemory", requester, memory: 0, disk: 0, state: State::Over };
         let bytes = content_length.unwrap_or(BODY_MAX_BYTES);
         if bytes > BODY_MAX_BYTES {
             download.refuse(call, &body_too_large());
@@ -128,7 +177,7 @@ impl Download {
         match std::mem::replace(&mut self.state, State::Over) {
             State::AwaitingBodyMemory(bytes) => {
                 self.memory = bytes;
-                self.state = State::ReadingRequest(BytesMut::new());
+                self.enter(State::ReadingRequest(BytesMut::new()));
                 self.read_body(call);
             }
             State::AwaitingMemory(wanted, bytes) => {
@@ -144,7 +193,7 @@ impl Download {
             | State::Opening(..)
             | State::Verifying(_)
             | State::Sending { .. }
-            | State::Over) => self.state = other,
+            | State::Over) => self.enter(other),
         }
     }
 
@@ -217,7 +266,7 @@ impl Download {
             Outcome::Unknown(reason) => (true, reason),
         };
         if again && tries < s3_call::TRIES {
-            self.state = State::Opening(wanted, tries + 1);
+            self.enter(State::Opening(wanted, tries + 1));
             let at = call.ctx.now.monotonic + s3_call::wait_before(tries + 1);
             call.ctx.timers.set(Timer::ExchangeRetry(self.requester.exchange()), at);
         } else {
@@ -339,7 +388,7 @@ impl Download {
         match request.mode {
             Mode::Presign { expires_seconds, .. } => {
                 let presign = Request::PresignGetObject { key: request.key.clone(), expires_seconds };
-                self.state = State::Presigning(request);
+                self.enter(State::Presigning(request));
                 call.s3(Purpose::Presign(self.requester.exchange()), presign);
             }
             Mode::Stream { size } => {
@@ -353,7 +402,7 @@ impl Download {
 
     /// Takes memory; `waiting` is the state until it is there.
     fn reserve_memory(&mut self, call: &mut Call<'_, '_>, waiting: State, bytes: u64) {
-        self.state = waiting;
+        self.enter(waiting);
         match call.shared.memory.reserve(self.requester.exchange(), bytes) {
             Reserved::Granted => self.on_budget(call),
             Reserved::Queued => self.set_progress(call, BUDGET_WAIT),
@@ -367,7 +416,7 @@ impl Download {
             return;
         }
         let size = wanted.size;
-        self.state = State::AwaitingDisk(wanted);
+        self.enter(State::AwaitingDisk(wanted));
         match call.shared.disk.reserve(self.requester.exchange(), size) {
             Reserved::Granted => self.on_budget(call),
             Reserved::Queued => self.set_progress(call, BUDGET_WAIT),
@@ -379,7 +428,7 @@ impl Download {
     }
 
     fn open(&mut self, call: &mut Call<'_, '_>, wanted: Wanted, tries: u32) {
-        self.state = State::Opening(wanted, tries);
+        self.enter(State::Opening(wanted, tries));
         self.on_retry(call);
     }
 
@@ -405,7 +454,7 @@ impl Download {
             Aside::File(file)
         };
         let digest = Sha256::new();
-        self.state = State::Verifying(Verifying { wanted, object, content_type, digest, got: 0, aside });
+        self.enter(State::Verifying(Verifying { wanted, object, content_type, digest, got: 0, aside }));
         if in_memory {
             self.read_object(call);
         }
@@ -436,7 +485,7 @@ impl Download {
                 let body = ResponseBody::Streamed { length: got };
                 let answer = ApiAnswer::blob(body, got, &actual, content_type, &request_id);
                 self.requester.answer(call, answer);
-                self.state = State::Sending { file, left: got };
+                self.enter(State::Sending { file, left: got });
                 if got == 0 {
                     self.finish(call);
                 } else {
@@ -500,7 +549,9 @@ impl Download {
         }
         call.shared.memory.forget(&exchange);
         call.shared.disk.forget(&exchange);
-        match std::mem::replace(&mut self.state, State::Over) {
+        let state = std::mem::replace(&mut self.state, State::Over);
+        self.enter(State::Over);
+        match state {
             State::Verifying(Verifying { aside: Aside::File(file), .. }) | State::Sending { file, .. } => {
                 call.out.push(Decision::RemoveFile { file });
             }

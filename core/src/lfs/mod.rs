@@ -40,3 +40,8 @@ pub(crate) use decision::Decision;
 pub(crate) use machine::Lfs;
 pub(crate) use purpose::Purpose;
 pub use stats::{DURATION_BUCKETS_MS, DurationHistogram, LfsStats, TopicStats};
+
+/// The lifecycles of this path.
+#[cfg(test)]
+pub(crate) const LIFECYCLES: [&crate::lifecycle::Lifecycle; 4] =
+    [&produce::LIFECYCLE, &upload::LIFECYCLE, &publish::LIFECYCLE, &download::LIFECYCLE];

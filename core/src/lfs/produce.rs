@@ -13,6 +13,7 @@ use crate::cluster::{Answer, NotServing, Question, TopicGeneration};
 use crate::http::answer::ApiAnswer;
 use crate::http::error_body::{ApiError, Code};
 use crate::input::{self, ReadResult};
+use crate::lifecycle::Lifecycle;
 use crate::operation::Outcome;
 use crate::s3::{Refusal, Response};
 use crate::time::Monotonic;
@@ -42,6 +43,8 @@ const MEMORY_WAIT: Duration = Duration::from_secs(10);
 /// One exchange.
 #[derive(Debug)]
 pub(crate) struct Produce {
+    /// Name of the state: while it is being taken apart, its place is held by another.
+    at: &'static str,
     requester: Requester,
     request: ProduceRequest,
     started: Monotonic,
@@ -75,13 +78,71 @@ enum State {
     Over,
 }
 
+/// Its moves.
+pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
+    name: "POST /lfs/produce",
+    file: "core/src/lfs/produce.rs",
+    start: "ReadingGeneration",
+    moves: &[
+        ("ReadingGeneration", "Refreshing", "read, but the cluster state is stale"),
+        ("Refreshing", "ReadingGeneration", "the cluster state is fresh"),
+        ("ReadingGeneration", "Reaching", "read"),
+        ("Refreshing", "Reaching", "the cluster state is fresh"),
+        ("Reaching", "AwaitingMemory", "connected, no memory is free"),
+        ("Reaching", "Uploading", "connected"),
+        ("AwaitingMemory", "Uploading", "memory is free"),
+        ("Uploading", "CheckingGeneration", "the blob is stored"),
+        ("Uploading", "Stopping", "the body or S3 failed, or the client has gone"),
+        ("CheckingGeneration", "Publishing", "the topic is the same"),
+        ("Publishing", "Over", "acknowledged, refused, or in doubt"),
+        ("ReadingGeneration", "Over", "unreadable, refused, or the client has gone"),
+        ("Refreshing", "Over", "still stale, or the client has gone"),
+        ("Reaching", "Over", "no broker, or the client has gone"),
+        ("AwaitingMemory", "Over", "no memory in time, or the client has gone"),
+        ("CheckingGeneration", "Over", "unreadable, another topic, or the client has gone"),
+        ("Stopping", "Over", "nothing of it is in flight any more"),
+        ("Over", "Removing", "the blob goes first: no record can refer to it"),
+        ("Removing", "Over", "the first try to remove it has ended"),
+    ],
+};
+
+impl State {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::ReadingGeneration => "ReadingGeneration",
+            Self::Refreshing { .. } => "Refreshing",
+            Self::Reaching { .. } => "Reaching",
+            Self::AwaitingMemory { .. } => "AwaitingMemory",
+            Self::Uploading { .. } => "Uploading",
+            Self::CheckingGeneration { .. } => "CheckingGeneration",
+            Self::Publishing { .. } => "Publishing",
+            Self::Stopping { .. } => "Stopping",
+            Self::Removing { .. } => "Removing",
+            Self::Over => "Over",
+        }
+    }
+}
+
 impl Produce {
+    fn enter(&mut self, next: State) {
+        LIFECYCLE.step(&mut self.at, next.name());
+        self.state = next;
+    }
+
     /// Begins.
     pub(crate) fn start(call: &mut Call<'_, '_>, requester: Requester, request: ProduceRequest) -> Self {
         let (namespace, unix_ms) = (&call.shared.config.namespace, call.ctx.now.unix_ms);
         let key = object_key::draw(namespace, &request.topic, unix_ms, call.ctx.random);
         let started = call.ctx.now.monotonic;
-        let produce = Self { requester, request, started, key, link: None, state: State::ReadingGeneration };
+        let produce = Self {
+            requester,
+            request,
+            started,
+            key,
+            link: None,
+            at: "ReadingGeneration",
+            state: State::ReadingGeneration,
+        };
         produce.ask_generation(call);
         produce
     }
@@ -103,12 +164,12 @@ impl Produce {
             State::ReadingGeneration => match answer {
                 Answer::Generation(before) => self.gate(call, before, false),
                 Answer::Unreadable(reason) => self.refuse_unreadable(call, &reason),
-                Answer::Learned | Answer::CommittedPartitions(_) => self.state = State::ReadingGeneration,
+                Answer::Learned | Answer::CommittedPartitions(_) => self.enter(State::ReadingGeneration),
             },
             State::Refreshing { before } => self.gate(call, before, true),
             State::Reaching { before, partition, mut reach } => {
                 let reached = reach.on_answer(call, &partition, &mut self.link, question);
-                self.state = State::Reaching { before, partition, reach };
+                self.enter(State::Reaching { before, partition, reach });
                 self.on_reached(call, reached);
             }
             State::CheckingGeneration { before, partition, stored } => match answer {
@@ -116,7 +177,7 @@ impl Produce {
                     self.publish(call, partition, stored);
                 }
                 other => {
-                    self.state = State::CheckingGeneration { before, partition, stored };
+                    self.enter(State::CheckingGeneration { before, partition, stored });
                     match other {
                         Answer::Generation(_) => self.end(call, Ending::TopicChanged),
                         Answer::Unreadable(_) => self.end(call, Ending::Unreadable),
@@ -126,14 +187,14 @@ impl Produce {
             },
             State::Publishing { stored, envelope, mut publish } => {
                 let published = publish.on_answer(call, &mut self.link, question);
-                self.state = State::Publishing { stored, envelope, publish };
+                self.enter(State::Publishing { stored, envelope, publish });
                 self.on_published(call, published);
             }
             other @ (State::AwaitingMemory { .. }
             | State::Uploading { .. }
             | State::Stopping { .. }
             | State::Removing { .. }
-            | State::Over) => self.state = other,
+            | State::Over) => self.enter(other),
         }
     }
 
@@ -323,13 +384,13 @@ impl Produce {
                     let attempts = call.shared.config.connect_attempts;
                     let mut reach = Reach::new(call, self.requester.exchange(), Vec::new(), attempts);
                     let reached = reach.start(call, &partition, &mut self.link);
-                    self.state = State::Reaching { before, partition, reach };
+                    self.enter(State::Reaching { before, partition, reach });
                     self.on_reached(call, reached);
                 }
                 Err(error) => self.refuse(call, &error),
             },
             Ok(false) => {
-                self.state = State::Refreshing { before };
+                self.enter(State::Refreshing { before });
                 let exchange = self.requester.exchange();
                 call.out.push(Decision::Ask { question: Question::Freshness, exchange });
             }
@@ -379,7 +440,7 @@ impl Produce {
         match call.shared.memory.reserve(exchange, bytes) {
             Reserved::Granted => self.upload(call, before, partition),
             Reserved::Queued => {
-                self.state = State::AwaitingMemory { before, partition };
+                self.enter(State::AwaitingMemory { before, partition });
                 call.ctx.timers.set(Timer::ExchangeProgress(exchange), call.ctx.now.monotonic + MEMORY_WAIT);
             }
             Reserved::Never => {
@@ -401,7 +462,7 @@ impl Produce {
         };
         let mut upload = Upload::new(self.requester.exchange(), blob, call.shared.config.chunk_bytes);
         upload.start(call);
-        self.state = State::Uploading { before, partition, upload };
+        self.enter(State::Uploading { before, partition, upload });
     }
 
     fn on_progress(&mut self, call: &mut Call<'_, '_>, progress: Progress) {
@@ -411,7 +472,7 @@ impl Produce {
                 if matches!(self.state, State::Uploading { .. })
                     && let State::Uploading { before, partition, .. } = std::mem::replace(&mut self.state, State::Over)
                 {
-                    self.state = State::CheckingGeneration { before, partition, stored };
+                    self.enter(State::CheckingGeneration { before, partition, stored });
                     self.ask_generation(call);
                 }
             }
@@ -419,7 +480,7 @@ impl Produce {
                 if matches!(self.state, State::Uploading { .. })
                     && let State::Uploading { upload, .. } = std::mem::replace(&mut self.state, State::Over)
                 {
-                    self.state = State::Stopping { upload };
+                    self.enter(State::Stopping { upload });
                     self.on_upload_failed(call, &failure);
                     self.when_settled(call);
                 }
@@ -450,7 +511,7 @@ impl Produce {
         {
             let leftovers = leftovers.clone();
             call.clean_up(self.unwanted(leftovers, false));
-            self.state = State::Over;
+            self.enter(State::Over);
         }
     }
 
@@ -469,7 +530,7 @@ impl Produce {
         let record = (self.request.key.clone(), envelope.clone());
         let exchange = self.requester.exchange();
         let (publish, published) = Publish::start(call, exchange, partition, record, &mut self.link);
-        self.state = State::Publishing { stored, envelope, publish };
+        self.enter(State::Publishing { stored, envelope, publish });
         self.on_published(call, published);
     }
 
@@ -530,7 +591,7 @@ impl Produce {
                 call.clean_up(self.unwanted(leftovers, tell));
                 if tell {
                     // The client sees its answer when the bucket is as it was, or when a first try has failed.
-                    self.state = State::Removing { error: ending.error() };
+                    self.enter(State::Removing { error: ending.error() });
                     return;
                 }
             }
@@ -596,7 +657,7 @@ impl Produce {
             call.ctx.timers.clear(Timer::ExchangeProgress(exchange));
         }
         call.out.push(Decision::ForgetWaiter { exchange });
-        self.state = State::Over;
+        self.enter(State::Over);
     }
 }
 

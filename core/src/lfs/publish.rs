@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::broker::Fate;
 use crate::cluster::{Address, Question};
 use crate::input::ExchangeId;
+use crate::lifecycle::Lifecycle;
 use crate::timers::Timer;
 
 use super::Decision;
@@ -33,6 +34,8 @@ const CORRELATION_ID: i32 = 1;
 /// One publication.
 #[derive(Debug)]
 pub(crate) struct Publish {
+    /// Name of the state: while it is being taken apart, its place is held by another.
+    at: &'static str,
     exchange: ExchangeId,
     partition: Partition,
     frame: Bytes,
@@ -62,7 +65,38 @@ pub(crate) enum Published {
     Ended(Ending, Option<i64>),
 }
 
+/// Its moves.
+pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
+    name: "Publication of an envelope",
+    file: "core/src/lfs/publish.rs",
+    start: "Reaching",
+    moves: &[
+        ("Reaching", "Sent", "connected to the owner"),
+        ("Sent", "Waiting", "refused: nothing was written"),
+        ("Sent", "Reaching", "the connection was lost before a byte was handed over"),
+        ("Waiting", "AskingOwner", "the wait is over"),
+        ("Waiting", "Reaching", "the wait is over, static brokers"),
+        ("AskingOwner", "Reaching", "the current owner is known"),
+    ],
+};
+
+impl Phase {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Reaching(_) => "Reaching",
+            Self::Sent => "Sent",
+            Self::Waiting => "Waiting",
+            Self::AskingOwner => "AskingOwner",
+        }
+    }
+}
+
 impl Publish {
+    fn enter(&mut self, next: Phase) {
+        LIFECYCLE.step(&mut self.at, next.name());
+        self.phase = next;
+    }
+
     /// Begins, with the link from the check before the upload.
     pub(crate) fn start(
         call: &mut Call<'_, '_>,
@@ -75,7 +109,7 @@ impl Publish {
             record::request(&partition.topic, partition.index, key, envelope, call.ctx.now.unix_ms, CORRELATION_ID);
         let reach = Reach::new(call, exchange, Vec::new(), call.shared.config.connect_attempts);
         let phase = Phase::Reaching(reach);
-        let mut publish = Self { exchange, partition, frame, refused: Vec::new(), unsent: 0, phase };
+        let mut publish = Self { at: "Reaching", exchange, partition, frame, refused: Vec::new(), unsent: 0, phase };
         let published = publish.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link));
         (publish, published)
     }
@@ -125,7 +159,7 @@ impl Publish {
                 self.next_broker(call, link)
             }
             Phase::Waiting => {
-                self.phase = Phase::AskingOwner;
+                self.enter(Phase::AskingOwner);
                 let question =
                     Question::PartitionOwner { topic: self.partition.topic.clone(), partition: self.partition.index };
                 call.out.push(Decision::Ask { question, exchange: self.exchange });
@@ -163,7 +197,7 @@ impl Publish {
         let Some(open) = link.as_mut().filter(|open| open.is_ready()) else { return Published::Pending };
         let deadline = call.ctx.now.monotonic + ANSWER;
         open.send(call, self.frame.clone(), CORRELATION_ID, deadline);
-        self.phase = Phase::Sent;
+        self.enter(Phase::Sent);
         Published::Pending
     }
 
@@ -191,7 +225,7 @@ impl Publish {
         if !broker_choice::listed(call.cluster, &call.shared.config).iter().any(|one| !self.refused.contains(one)) {
             return Published::Ended(Ending::Refused, None);
         }
-        self.phase = Phase::Waiting;
+        self.enter(Phase::Waiting);
         let at = call.ctx.now.monotonic + call.shared.config.connect_backoff;
         call.ctx.timers.set(Timer::ExchangeRetry(self.exchange), at);
         Published::Pending
@@ -199,7 +233,7 @@ impl Publish {
 
     /// The current owner unless it has refused, else one that was not asked; one attempt.
     fn next_broker(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Published {
-        self.phase = Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), 1));
+        self.enter(Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), 1)));
         self.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link))
     }
 
@@ -210,7 +244,7 @@ impl Publish {
             return Published::Ended(Ending::NotConnected, None);
         }
         let attempts = if self.refused.is_empty() { call.shared.config.connect_attempts } else { 1 };
-        self.phase = Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), attempts));
+        self.enter(Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), attempts)));
         self.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link))
     }
 }

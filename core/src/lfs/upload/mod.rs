@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::input::{ExchangeId, ReadResult};
+use crate::lifecycle::Lifecycle;
 use crate::operation::Outcome;
 use crate::s3::{Refusal, Request, Response};
 use crate::timers::Timer;
@@ -99,6 +100,8 @@ pub(crate) enum Progress {
 /// One upload.
 #[derive(Debug)]
 pub(crate) struct Upload {
+    /// Name of the state: while it is being taken apart, its place is held by another.
+    at: &'static str,
     exchange: ExchangeId,
     blob: Blob,
     window: Window,
@@ -165,14 +168,48 @@ struct Part {
     tries: Option<Tries>,
 }
 
+/// Its moves.
+pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
+    name: "Upload of a blob",
+    file: "core/src/lfs/upload/mod.rs",
+    start: "Sending",
+    moves: &[
+        ("Sending", "Putting", "the whole body is short"),
+        ("Sending", "Completing", "all parts are stored"),
+        ("Putting", "Over", "stored"),
+        ("Completing", "Over", "one object is made of the parts"),
+        ("Sending", "Stopping", "failed or given up"),
+        ("Putting", "Stopping", "failed or given up"),
+        ("Completing", "Stopping", "failed, in doubt or given up"),
+        ("Stopping", "Over", "nothing is in flight any more"),
+    ],
+};
+
+impl Phase {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Sending { .. } => "Sending",
+            Self::Putting { .. } => "Putting",
+            Self::Completing { .. } => "Completing",
+            Self::Stopping { .. } => "Stopping",
+            Self::Over => "Over",
+        }
+    }
+}
+
 impl Upload {
+    fn enter(&mut self, next: Phase) {
+        LIFECYCLE.step(&mut self.at, next.name());
+        self.phase = next;
+    }
+
     /// An upload for which one share is reserved. It reads nothing yet.
     pub(crate) fn new(exchange: ExchangeId, blob: Blob, chunk_bytes: usize) -> Self {
         let window = Window::new(chunk_bytes, blob.content_length.or(blob.promised_size));
         let digests = Digests::new(blob.algorithm);
         let body = Body::Coming(Coming { digests, size: 0, filling: None, reading: None });
         let phase = Phase::Sending { body, store: Store::Nothing, parts: BTreeMap::new(), etags: BTreeMap::new() };
-        Self { exchange, blob, window, phase }
+        Self { at: "Sending", exchange, blob, window, phase }
     }
 
     /// Begins to read.
@@ -241,7 +278,7 @@ impl Upload {
         let filled = coming.filling.as_ref().map_or(0, |filling| filling.bytes);
         if matches!(store, Store::Nothing) && filled < call.shared.config.single_put_below_bytes {
             let pieces = coming.filling.take().unwrap_or_default().pieces;
-            self.phase = Phase::Putting { pieces, tries: Tries::InFlight(1), stored };
+            self.enter(Phase::Putting { pieces, tries: Tries::InFlight(1), stored });
             self.put(call);
             return Progress::Pending;
         }
@@ -464,13 +501,13 @@ impl Upload {
                 (sent, 0, Leftovers { upload: LeftUpload::Open(upload_id), object: LeftObject::Stored })
             }
             Phase::Stopping { in_flight, leftovers } => {
-                self.phase = Phase::Stopping { in_flight, leftovers };
+                self.enter(Phase::Stopping { in_flight, leftovers });
                 return;
             }
             Phase::Over => return,
         };
         self.window.keep(call, holding);
-        self.phase = Phase::Stopping { in_flight, leftovers };
+        self.enter(Phase::Stopping { in_flight, leftovers });
     }
 
     /// What an upload that was given up has left behind, once nothing of it is in flight.
@@ -502,7 +539,7 @@ impl Upload {
     }
 
     fn succeed(&mut self, call: &mut Call<'_, '_>, stored: Stored) -> Progress {
-        self.phase = Phase::Over;
+        self.enter(Phase::Over);
         self.window.keep(call, 0);
         Progress::Stored(stored)
     }
@@ -549,7 +586,7 @@ impl Upload {
             && parts.is_empty()
         {
             let (upload_id, etags, stored) = (upload_id.clone(), std::mem::take(etags), stored.clone());
-            self.phase = Phase::Completing { upload_id, etags, tries: Tries::InFlight(1), stored };
+            self.enter(Phase::Completing { upload_id, etags, tries: Tries::InFlight(1), stored });
             self.complete(call);
         }
     }
