@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::broker::SaslPlain;
+
 /// Settings of one shard.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -60,6 +62,8 @@ pub struct ClusterConfig {
     pub connect_total: Duration,
     /// What kind of cluster the brokers are.
     pub kind: ClusterKind,
+    /// User and password for SASL PLAIN; `None` when brokers want no login.
+    pub sasl: Option<SaslPlain>,
 }
 
 /// What is expected of the brokers; everything that depends on it is in one place each.
@@ -67,6 +71,15 @@ pub struct ClusterConfig {
 pub enum ClusterKind {
     /// KafScale brokers with their habits.
     KafScale,
+}
+
+impl ClusterKind {
+    /// Whether a fresh connection asks which versions the broker speaks: those of KafScale brokers are known.
+    pub(crate) const fn asks_versions(self) -> bool {
+        match self {
+            Self::KafScale => false,
+        }
+    }
 }
 
 /// LFS HTTP API.
@@ -159,6 +172,7 @@ impl Default for ClusterConfig {
             dial_timeout: Duration::from_secs(5),
             connect_total: Duration::from_secs(15),
             kind: ClusterKind::KafScale,
+            sasl: None,
         }
     }
 }

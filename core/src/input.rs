@@ -159,8 +159,8 @@ pub enum Http {
         exchange: ExchangeId,
         /// Which server took it.
         server: HttpServer,
-        /// Method, URI, version and headers.
-        head: http::request::Parts,
+        /// Method, URI, version and headers. Boxed because it is large and rare.
+        head: Box<http::request::Parts>,
         /// The peer's address.
         peer: SocketAddr,
     },

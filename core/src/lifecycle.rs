@@ -5,6 +5,7 @@
 
 /// The states of one lifecycle by name, and the moves between them.
 #[derive(Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "some fields are only for the diagrams, which a test draws"))]
 pub(crate) struct Lifecycle {
     /// Heading of its diagram.
     pub(crate) name: &'static str,

@@ -216,7 +216,7 @@ impl Proxy {
                     return Err(DriverMisuse::ExchangeExists(exchange));
                 }
                 self.exchanges.insert(exchange, server);
-                self.on_request(now, exchange, server, head, peer, effects);
+                self.on_request(now, exchange, server, *head, peer, effects);
             }
             input::Http::BodyRead { operation, result } => {
                 let exchange = close!(self, operation, Purpose::Body(exchange) => exchange);

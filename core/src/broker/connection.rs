@@ -76,9 +76,9 @@ struct InFlight<R> {
 }
 
 #[derive(Debug)]
-enum State<R> {
-    /// The socket is being opened, or the handshake is under way (`Some`); requests wait.
-    Opening { waiting: VecDeque<Request<R>>, handshake: Option<Step>, deadline: Monotonic },
+enum State {
+    /// The socket is being opened, or the handshake is under way (`Some`).
+    Opening { handshake: Option<Step>, deadline: Monotonic },
     /// Requests are written as they come.
     Ready,
     /// We have asked for the end; nothing more is sent, what arrives is dropped.
@@ -100,7 +100,7 @@ pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
     ],
 };
 
-impl<R> State<R> {
+impl State {
     const fn name(&self) -> &'static str {
         match self {
             Self::Opening { handshake: None, .. } => "Opening",
@@ -115,7 +115,7 @@ impl<R> State<R> {
 #[derive(Debug)]
 pub(crate) struct Connection<R> {
     address: Address,
-    state: State<R>,
+    state: State,
     splitter: Splitter,
     in_flight: VecDeque<InFlight<R>>,
     written: u64,
@@ -131,7 +131,7 @@ impl<R> Connection<R> {
     pub(crate) fn new(address: Address, deadline: Monotonic, answer_max_bytes: usize) -> Self {
         Self {
             address,
-            state: State::Opening { waiting: VecDeque::new(), handshake: None, deadline },
+            state: State::Opening { handshake: None, deadline },
             splitter: Splitter::for_responses(answer_max_bytes),
             in_flight: VecDeque::new(),
             written: 0,
@@ -168,42 +168,23 @@ impl<R> Connection<R> {
         }
     }
 
-    /// Requests that wait for an answer, or to be written.
-    pub(crate) fn open_requests(&self) -> usize {
-        let waiting = match &self.state {
-            State::Opening { waiting, .. } => waiting.len(),
-            State::Ready | State::Closing => 0,
-        };
-        waiting + self.in_flight.len()
-    }
-
     /// What the broker said it speaks, when it was asked.
+    #[cfg(test)]
     pub(crate) fn versions(&self) -> Option<&VersionRanges> {
         self.versions.as_ref()
     }
 
-    /// Writes a request, or keeps it until the connection is ready. Order is kept.
+    /// Writes a request. Order is kept.
     ///
-    /// The connection must be usable: a request for a closing one would be neither sent nor reported.
+    /// The connection must be ready: elsewhere a request would be neither sent nor reported.
     pub(crate) fn send(&mut self, request: Request<R>, out: &mut Vec<Event<R>>) {
-        match &mut self.state {
-            State::Opening { waiting, .. } => waiting.push_back(request),
-            State::Ready => self.write(request, out),
-            State::Closing => panic!("a request was given to a closing broker connection"),
-        }
+        assert!(self.is_ready(), "a request was given to a connection that is not ready");
+        self.write(request, out);
     }
 
     /// The socket stands.
     pub(crate) fn connected(&mut self, out: &mut Vec<Event<R>>) {
         self.go_on(None, out);
-    }
-
-    /// The socket could not be opened: gives back what waited, oldest first. Nothing of it was sent.
-    pub(crate) fn connect_failed(self) -> Vec<R> {
-        match self.state {
-            State::Opening { waiting, .. } => waiting.into_iter().map(|request| request.reply_to).collect(),
-            State::Ready | State::Closing => Vec::new(),
-        }
     }
 
     /// Bytes arrived.
@@ -248,11 +229,6 @@ impl<R> Connection<R> {
             let fate = if request.begin >= accepted_bytes { Fate::NotApplied } else { Fate::Unknown };
             out.push(Event::Unanswered { reply_to: request.reply_to, fate });
         }
-        if let State::Opening { waiting, .. } = self.state {
-            for request in waiting {
-                out.push(Event::Unanswered { reply_to: request.reply_to, fate: Fate::NotApplied });
-            }
-        }
         if accepted_bytes < self.silent_end {
             out.push(Event::SilentLost);
         }
@@ -295,24 +271,22 @@ impl<R> Connection<R> {
 
     /// The next step of the handshake, or readiness.
     fn go_on(&mut self, done: Option<Step>, out: &mut Vec<Event<R>>) {
+        let State::Opening { deadline, .. } = self.state else { return };
         let next = Step::after(done, self.sasl.is_some(), self.ask_versions);
-        let mut at = self.state.name();
-        let State::Opening { waiting, handshake, .. } = &mut self.state else { return };
-        *handshake = next;
         if let Some(step) = next {
-            LIFECYCLE.step(&mut at, self.state.name());
             let bytes = step.request(self.sasl.as_ref());
             self.written += bytes.len() as u64;
+            self.enter(State::Opening { handshake: next, deadline });
             out.push(Event::Write(bytes));
-            return;
+        } else {
+            self.enter(State::Ready);
+            out.push(Event::Ready);
         }
-        let waiting = std::mem::take(waiting);
-        self.state = State::Ready;
-        LIFECYCLE.step(&mut at, self.state.name());
-        out.push(Event::Ready);
-        for request in waiting {
-            self.write(request, out);
-        }
+    }
+
+    fn enter(&mut self, next: State) {
+        LIFECYCLE.step(&mut self.state.name(), next.name());
+        self.state = next;
     }
 
     fn match_answer(&mut self, frame: BytesMut, out: &mut Vec<Event<R>>) -> Result<(), String> {
@@ -328,13 +302,7 @@ impl<R> Connection<R> {
     }
 
     fn close(&mut self, reason: CloseReason, out: &mut Vec<Event<R>>) {
-        LIFECYCLE.step(&mut self.state.name(), State::<R>::Closing.name());
-        if let State::Opening { waiting, .. } = std::mem::replace(&mut self.state, State::Closing) {
-            // They were never written, so they need not wait for the socket to be gone.
-            for request in waiting {
-                out.push(Event::Unanswered { reply_to: request.reply_to, fate: Fate::NotApplied });
-            }
-        }
+        self.enter(State::Closing);
         out.push(Event::Close(reason));
     }
 }
@@ -380,17 +348,23 @@ mod tests {
     }
 
     #[test]
-    fn requests_wait_for_the_connection_and_keep_their_order() {
+    fn answers_are_matched_in_order() {
         let (mut connection, mut out) = (connection(), Vec::new());
-        connection.send(request(7, 1), &mut out);
-        connection.send(request(7, 2), &mut out);
-        assert!(out.is_empty());
+        assert!(!connection.is_ready());
         connection.connected(&mut out);
         assert!(connection.is_ready());
+        connection.send(request(7, 1), &mut out);
+        connection.send(request(7, 2), &mut out);
         connection.received(answer(7, b"x"), &mut out);
         connection.received(answer(7, b"yz"), &mut out);
         assert_eq!(short(&out), ["ready", "answered 1 9", "answered 2 10"]);
-        assert_eq!(connection.open_requests(), 0);
+        assert_eq!(connection.oldest_deadline(), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "not ready")]
+    fn a_request_is_not_given_to_a_connection_that_is_not_ready() {
+        connection().send(request(7, 1), &mut Vec::new());
     }
 
     #[test]
@@ -454,12 +428,10 @@ mod tests {
     #[test]
     fn deadlines() {
         let (mut opening, mut out) = (connection(), Vec::new());
-        opening.send(request(1, 1), &mut out);
         assert_eq!(opening.oldest_deadline(), Some(at(500)));
         assert!(!opening.expire(at(499), &mut out));
         assert!(opening.expire(at(500), &mut out));
-        assert_eq!(short(&out), ["unanswered 1 NotApplied", "close deadline"]);
-        assert!(opening.connect_failed().is_empty());
+        assert_eq!(short(&out), ["close deadline"]);
 
         let (mut ready, mut out) = (connection(), Vec::new());
         ready.connected(&mut out);
@@ -471,18 +443,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_dial_gives_back_what_waited() {
-        let (mut connection, mut out) = (connection(), Vec::new());
-        connection.send(request(1, 1), &mut out);
-        connection.send(request(2, 2), &mut out);
-        assert_eq!(connection.connect_failed(), [1, 2]);
-    }
-
-    #[test]
     fn the_handshake_comes_first_and_its_failure_sends_nothing() {
         let sasl = SaslPlain { username: "u".into(), password: "p".into() };
         let (mut good, mut out) = (connection().with_handshake(Some(sasl.clone()), true), Vec::new());
-        good.send(request(7, 1), &mut out);
         good.connected(&mut out);
         good.received(answer(1, b"\0\0\0\0\0\0"), &mut out);
         good.received(answer(2, b"\0\0"), &mut out);
@@ -490,14 +453,15 @@ mod tests {
         good.received(answer(3, b"\0\0\0\0\0\x01\0\0\0\x03\0\x09"), &mut out);
         assert_eq!(short(&out), ["ready"]);
         assert_eq!(good.versions().and_then(|versions| versions.get(&0)), Some(&(3, 9)));
+        good.send(request(7, 1), &mut out);
         good.received(answer(7, b""), &mut out);
         assert_eq!(short(&out), ["ready", "answered 1 8"]);
 
         let (mut bad, mut out) = (connection().with_handshake(Some(sasl), false), Vec::new());
-        bad.send(request(7, 1), &mut out);
         bad.connected(&mut out);
         bad.received(answer(1, b"\0\0"), &mut out);
         bad.received(answer(2, b"\0\x3a"), &mut out);
-        assert_eq!(short(&out), ["unanswered 1 NotApplied", "close handshake"]);
+        assert_eq!(short(&out), ["close handshake"]);
+        assert!(!bad.is_ready() && !bad.is_usable());
     }
 }

@@ -8,5 +8,7 @@
 mod connection;
 mod handshake;
 
-pub(crate) use connection::{CloseReason, Connection, Event, Fate, LIFECYCLE, Request};
+#[cfg(test)]
+pub(crate) use connection::LIFECYCLE;
+pub(crate) use connection::{CloseReason, Connection, Event, Fate, Request};
 pub use handshake::SaslPlain;

@@ -39,7 +39,10 @@ impl Link {
     pub(crate) fn dial(call: &mut Call<'_, '_>, exchange: ExchangeId, address: Address) -> Self {
         let id = call.ctx.ids.broker_connection();
         let deadline = call.ctx.now.monotonic + call.shared.config.dial_timeout;
-        let link = Self { id, connection: Connection::new(address.clone(), deadline, ANSWER_MAX_BYTES) };
+        let cluster = &call.ctx.config.cluster;
+        let connection = Connection::new(address.clone(), deadline, ANSWER_MAX_BYTES)
+            .with_handshake(cluster.sasl.clone(), cluster.kind.asks_versions());
+        let link = Self { id, connection };
         call.shared.connections.insert(id, exchange);
         call.out.push(Decision::Connect { connection: id, address });
         link.watch(call);

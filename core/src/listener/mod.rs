@@ -40,6 +40,7 @@ use crate::input::{self, BrokerConnectionId, ClientId};
 use crate::timers::Timer;
 use client::{Client, Env};
 use frame_memory::FrameMemory;
+#[cfg(test)]
 pub(crate) use lanes::LIFECYCLE as LANE_LIFECYCLE;
 pub(crate) use request::Decision;
 

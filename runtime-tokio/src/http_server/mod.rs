@@ -220,7 +220,7 @@ impl HttpExchanges {
                 gone: false,
             },
         );
-        self.report.tell(Input::Http(inputs::Http::Requested { exchange, server, head, peer }));
+        self.report.tell(Input::Http(inputs::Http::Requested { exchange, server, head: Box::new(head), peer }));
         let written = Rc::clone(written);
         let response = async move {
             let mut response: Response<SentBody> = response.await?;
@@ -247,7 +247,7 @@ impl HttpExchanges {
             },
         );
         let server = HttpServer::Health;
-        self.report.tell(Input::Http(inputs::Http::Requested { exchange, server, head, peer }));
+        self.report.tell(Input::Http(inputs::Http::Requested { exchange, server, head: Box::new(head), peer }));
         let answer = match response.await {
             Ok(response) => {
                 let (head, mut body) = response.into_parts();

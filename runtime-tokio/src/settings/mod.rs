@@ -214,6 +214,7 @@ fn cluster(given: &Given<'_>) -> Result<ClusterConfig, SettingError> {
         dial_timeout: given.milliseconds("KAFSCALE_PROXY_DIAL_TIMEOUT_MS")?,
         connect_total: Duration::from_secs(15),
         kind: ClusterKind::KafScale,
+        sasl: None,
     })
 }
 

@@ -216,7 +216,7 @@ impl World {
         let exchange = ExchangeId(self.draw());
         self.exchanges.insert(exchange, Exchange { shard, machine, reading: None, sending: None, ended: false });
         let peer = ([127, 0, 0, 1], 50_000).into();
-        let requested = inputs::Http::Requested { exchange, server: HttpServer::Api, head, peer };
+        let requested = inputs::Http::Requested { exchange, server: HttpServer::Api, head: Box::new(head), peer };
         self.fact(HOP, shard, Input::Http(requested));
         exchange
     }
