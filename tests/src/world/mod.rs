@@ -274,7 +274,7 @@ impl World {
         self.exchanges.insert(exchange, Exchange { shard, machine, reading: None, sending: None, ended: false });
         let head = http::Request::get(path).body(()).expect("paths of tests are valid").into_parts().0;
         let peer = ([127, 0, 0, 1], 60_000).into();
-        let requested = inputs::Http::Requested { exchange, server: HttpServer::Health, head, peer };
+        let requested = inputs::Http::Requested { exchange, server: HttpServer::Health, head: Box::new(head), peer };
         self.fact(HOP, shard, Input::Http(requested));
         exchange
     }
