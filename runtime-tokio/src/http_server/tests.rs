@@ -58,7 +58,7 @@ impl Bench {
 
     async fn requested(&mut self) -> (ExchangeId, Parts) {
         match self.fact().await {
-            inputs::Http::Requested { exchange, server: HttpServer::Api, head, .. } => (exchange, head),
+            inputs::Http::Requested { exchange, server: HttpServer::Api, head, .. } => (exchange, *head),
             other => panic!("not a request: {other:?}"),
         }
     }
