@@ -56,29 +56,26 @@ impl Probes {
         match head.uri.path() {
             "/livez" => text(StatusCode::OK, "ok"),
             "/readyz" => match (shutdown, service) {
-                (Shutdown::Grace | Shutdown::Draining | Shutdown::Over, _) => not_ready("shutting down"),
                 (Shutdown::Running, Service::AfterRead) => {
                     self.waiting.insert(exchange);
                     Answer::AfterRead
                 }
-                (Shutdown::Running, service) => readiness(service),
+                (Shutdown::Running | Shutdown::Grace | Shutdown::Draining | Shutdown::Over, _) => {
+                    readiness(shutdown, service)
+                }
             },
             _ => text(StatusCode::NOT_FOUND, "not found: this server has /readyz and /livez"),
         }
     }
 
-    /// The read is done.
-    pub(crate) fn on_answer(&mut self, exchange: ExchangeId, service: Service) -> Answer {
-        if self.waiting.remove(&exchange) { readiness(service) } else { Answer::Nothing }
+    /// The read is done. The end may have been asked for meanwhile.
+    pub(crate) fn on_answer(&mut self, exchange: ExchangeId, shutdown: &Shutdown, service: Service) -> Answer {
+        if self.waiting.remove(&exchange) { readiness(shutdown, service) } else { Answer::Nothing }
     }
 
     /// The read takes too long.
-    pub(crate) fn on_timeout(&mut self, exchange: ExchangeId) -> Answer {
-        if self.waiting.remove(&exchange) {
-            readiness(Service::Refused(NotServing::Unreadable))
-        } else {
-            Answer::Nothing
-        }
+    pub(crate) fn on_timeout(&mut self, exchange: ExchangeId, shutdown: &Shutdown) -> Answer {
+        self.on_answer(exchange, shutdown, Service::Refused(NotServing::Unreadable))
     }
 
     /// The probe has gone.
@@ -87,11 +84,14 @@ impl Probes {
     }
 }
 
-fn readiness(service: Service) -> Answer {
-    match service {
-        Service::Serving => text(StatusCode::OK, "ready"),
-        Service::Refused(NotServing::NoBrokers) => not_ready("no backends available: etcd lists no broker"),
-        Service::Refused(NotServing::Unreadable) | Service::AfterRead => {
+fn readiness(shutdown: &Shutdown, service: Service) -> Answer {
+    match (shutdown, service) {
+        (Shutdown::Grace | Shutdown::Draining | Shutdown::Over, _) => not_ready("shutting down"),
+        (Shutdown::Running, Service::Serving) => text(StatusCode::OK, "ready"),
+        (Shutdown::Running, Service::Refused(NotServing::NoBrokers)) => {
+            not_ready("no backends available: etcd lists no broker")
+        }
+        (Shutdown::Running, Service::Refused(NotServing::Unreadable) | Service::AfterRead) => {
             not_ready("no backends available: etcd could not be read within the cache TTL")
         }
     }
@@ -153,7 +153,10 @@ mod tests {
         let (head, ()) = http::Request::builder().uri("/readyz").body(()).unwrap().into_parts();
         let answer = probes.on_request(ExchangeId(1), &head, &Shutdown::Running, Service::AfterRead);
         assert_eq!(show(answer), "AfterRead");
-        assert_eq!(show(probes.on_answer(ExchangeId(1), Service::Serving)), "200 ready\n");
-        assert_eq!(show(probes.on_timeout(ExchangeId(1))), "Nothing");
+        assert_eq!(show(probes.on_answer(ExchangeId(1), &Shutdown::Running, Service::Serving)), "200 ready\n");
+        assert_eq!(show(probes.on_timeout(ExchangeId(1), &Shutdown::Running)), "Nothing");
+        probes.on_request(ExchangeId(2), &head, &Shutdown::Running, Service::AfterRead);
+        let answer = probes.on_answer(ExchangeId(2), &Shutdown::Grace, Service::Serving);
+        assert_eq!(show(answer), "503 shutting down\n", "the end was asked for while it waited");
     }
 }

@@ -345,12 +345,15 @@ impl Proxy {
             }
             Timer::Readiness(exchange) => {
                 self.cluster.forget_waiter(Waiter::Health(exchange));
-                let answer = self.probes.on_timeout(exchange);
+                let answer = self.probes.on_timeout(exchange, &self.shutdown);
                 self.answer_probe(now, exchange, answer, effects);
             }
             Timer::Shutdown => {
-                if self.shutdown.advance(&mut self.timers, now.monotonic, &self.config.shutdown) {
-                    self.drain(now);
+                self.shutdown.advance(&mut self.timers, now.monotonic, &self.config.shutdown);
+                match self.shutdown {
+                    Shutdown::Draining => self.drain(now),
+                    Shutdown::Over => self.with_lfs(now, |lfs, ctx, cluster, out| lfs.give_up(ctx, cluster, out)),
+                    Shutdown::Running | Shutdown::Grace => {}
                 }
             }
         }
@@ -462,7 +465,7 @@ impl Proxy {
                 }),
                 Waiter::Health(exchange) => {
                     let service = self.cluster.service_after_read(now.monotonic);
-                    let answer = self.probes.on_answer(exchange, service);
+                    let answer = self.probes.on_answer(exchange, &self.shutdown, service);
                     self.answer_probe(now, exchange, answer, effects);
                 }
             },

@@ -57,19 +57,15 @@ impl Shutdown {
         }
     }
 
-    /// Its timer is due; says whether draining begins now.
-    pub(crate) fn advance(&mut self, timers: &mut Timers, now: Monotonic, config: &ShutdownConfig) -> bool {
+    /// Its timer is due: the next step begins.
+    pub(crate) fn advance(&mut self, timers: &mut Timers, now: Monotonic, config: &ShutdownConfig) {
         match self {
             Self::Grace => {
                 self.enter(Self::Draining);
                 timers.set(Timer::Shutdown, now + config.drain);
-                true
             }
-            Self::Draining => {
-                self.enter(Self::Over);
-                false
-            }
-            Self::Running | Self::Over => false,
+            Self::Draining => self.enter(Self::Over),
+            Self::Running | Self::Over => {}
         }
     }
 }
@@ -91,9 +87,9 @@ mod tests {
             (shutdown, timers.pop_due(at(4)), timers.pop_due(at(5))),
             (Shutdown::Grace, None, Some(Timer::Shutdown))
         );
-        assert!(shutdown.advance(&mut timers, at(5), &config));
-        assert_eq!(timers.pop_due(at(15)), Some(Timer::Shutdown));
-        assert!(!shutdown.advance(&mut timers, at(15), &config));
+        shutdown.advance(&mut timers, at(5), &config);
+        assert_eq!((shutdown, timers.pop_due(at(15))), (Shutdown::Draining, Some(Timer::Shutdown)));
+        shutdown.advance(&mut timers, at(15), &config);
         assert_eq!(shutdown, Shutdown::Over);
     }
 }

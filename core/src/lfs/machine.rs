@@ -351,6 +351,21 @@ impl Lfs {
         self.draining = true;
     }
 
+    /// The time for what is in flight is over: whatever may stay in the bucket is counted now, for nobody will be there to
+    /// remove it.
+    pub(crate) fn give_up(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, out: &mut Vec<Decision>) {
+        let call = &mut Call { ctx, cluster, shared: &mut self.shared, out };
+        for exchange in self.exchanges.values_mut() {
+            match exchange {
+                Exchange::Produce(produce) => produce.give_up(call),
+                Exchange::Download(_) | Exchange::Answered(_) => {}
+            }
+        }
+        for (topic, key) in call.shared.cleanups.give_up() {
+            call.orphan(&topic, &key, "delete_failed");
+        }
+    }
+
     /// Whether nothing is in flight: no exchange, no removal, no connection.
     pub(crate) fn is_idle(&self) -> bool {
         self.exchanges.is_empty() && self.shared.cleanups.is_idle() && self.shared.connections.is_empty()

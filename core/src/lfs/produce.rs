@@ -93,6 +93,7 @@ pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
         ("AwaitingMemory", "Uploading", "memory is free"),
         ("Uploading", "CheckingGeneration", "the blob is stored"),
         ("Uploading", "Stopping", "the body or S3 failed, or the client has gone"),
+        ("Uploading", "Over", "the process ends"),
         ("CheckingGeneration", "Publishing", "the topic is the same"),
         ("Publishing", "Over", "acknowledged, refused, or in doubt"),
         ("ReadingGeneration", "Over", "unreadable, refused, or the client has gone"),
@@ -365,6 +366,27 @@ impl Produce {
             State::Publishing { publish, .. } if !publish.is_sent() => self.end(call, Ending::ClientGone),
             State::Publishing { .. } | State::Stopping { .. } | State::Removing { .. } | State::Over => {}
         }
+    }
+
+    /// The machine ends: what may stay in the bucket is counted. A blob whose removal is under way is counted there.
+    pub(crate) fn give_up(&mut self, call: &mut Call<'_, '_>) {
+        let reason = match &self.state {
+            State::Publishing { publish, .. } if publish.is_sent() => "kafka_produce_failed",
+            State::Publishing { .. } | State::CheckingGeneration { .. } => "delete_failed",
+            State::Uploading { upload, .. } | State::Stopping { upload } if upload.may_leave_something() => {
+                "delete_failed"
+            }
+            State::Uploading { .. }
+            | State::Stopping { .. }
+            | State::ReadingGeneration
+            | State::Refreshing { .. }
+            | State::Reaching { .. }
+            | State::AwaitingMemory { .. }
+            | State::Removing { .. }
+            | State::Over => return,
+        };
+        call.orphan(&self.request.topic, &self.key, reason);
+        self.enter(State::Over);
     }
 
     // --- steps ---

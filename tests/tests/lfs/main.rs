@@ -2,5 +2,7 @@
 
 mod any_moment;
 mod bench;
+mod downloads;
 mod keep_or_delete;
+mod shutdown;
 mod upload_faults;

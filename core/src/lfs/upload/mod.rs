@@ -522,6 +522,19 @@ impl Upload {
         }
     }
 
+    /// Whether the bucket may hold anything of it.
+    pub(crate) fn may_leave_something(&self) -> bool {
+        match &self.phase {
+            Phase::Sending { store: Store::Nothing | Store::Creating(Tries::Waiting(_)), .. } | Phase::Over => false,
+            Phase::Sending {
+                store: Store::Creating(Tries::InFlight(_)) | Store::Open(_) | Store::Nameless, ..
+            }
+            | Phase::Putting { .. }
+            | Phase::Completing { .. } => true,
+            Phase::Stopping { in_flight, leftovers } => *in_flight > 0 || *leftovers != Leftovers::default(),
+        }
+    }
+
     fn fail(&mut self, call: &mut Call<'_, '_>, failure: Failure) -> Progress {
         self.stop(call);
         Progress::Failed(failure)

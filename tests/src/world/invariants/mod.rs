@@ -4,6 +4,6 @@ mod blobs;
 mod deletes;
 mod leftovers;
 
-pub use blobs::{BlobFault, check_blobs, envelopes};
+pub use blobs::{BlobFault, Envelope, check_blobs, envelopes};
 pub use deletes::Deletes;
 pub use leftovers::leftovers;
