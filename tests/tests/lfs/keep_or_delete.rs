@@ -52,7 +52,7 @@ fn play(
     before: impl FnOnce(&mut World),
     during: impl FnOnce(&mut World, ExchangeId),
     end: End,
-) {
+) -> World {
     let mut world = world(config);
     before(&mut world);
     let exchange = upload(&mut world, &bytes(100), headers);
@@ -63,17 +63,23 @@ fn play(
     assert_eq!(answer(&world, exchange), expected, "{name}");
     assert_eq!((records(&world), objects(&world) == 1), (end.records, end.kept), "{name}");
     assert_eq!(stats(&world).orphans, end.orphans, "{name}");
+    world
+}
+
+/// How often a record was written to a broker, the first one of every world left out.
+fn writes(world: &World) -> usize {
+    world.trace.matching("kfs_lfs").filter(|line| line.contains("Write {")).count() - 1
 }
 
 /// A line in which everything is arranged before the upload.
-fn arranged(name: &str, before: impl FnOnce(&mut World), end: End) {
-    play(name, config(), &[], before, |_, _| {}, end);
+fn arranged(name: &str, before: impl FnOnce(&mut World), end: End) -> World {
+    play(name, config(), &[], before, |_, _| {}, end)
 }
 
 /// A line in which something happens while the blob is on its way into S3, which takes three seconds.
-fn during_upload(name: &str, during: impl FnOnce(&mut World, ExchangeId), end: End) {
+fn during_upload(name: &str, during: impl FnOnce(&mut World, ExchangeId), end: End) -> World {
     let before = |world: &mut World| world.faults.strike_s3(S3Verb::Put, S3Fault::Way(slow(3)));
-    play(name, config(), &[], before, during, end);
+    play(name, config(), &[], before, during, end)
 }
 
 fn with_lfs(change: impl FnOnce(&mut LfsConfig)) -> Config {
@@ -120,7 +126,7 @@ fn refusals_lead_to_the_next_broker() {
 #[test]
 fn three_refusals_or_nobody_left() {
     let all_refuse = |world: &mut World| (0..3).for_each(|broker| world.broker(broker).inject(NOT_LEADER));
-    arranged("three refusals", all_refuse, deleted(UNAVAILABLE));
+    assert_eq!(writes(&arranged("three refusals", all_refuse, deleted(UNAVAILABLE))), 3);
 
     let one = with_lfs(|lfs| lfs.static_backends = vec!["broker-0:9092".into()]);
     let before = |world: &mut World| world.broker(0).inject(NOT_LEADER);
@@ -134,7 +140,9 @@ fn the_ttl_passes_before_the_next_try() {
         let owner = owner(world);
         world.broker(owner).inject(NOT_LEADER);
     };
-    play("refused, then stale", slow_retries, &[], before, |world, _| etcd_down(world), deleted(UNAVAILABLE));
+    let world =
+        play("refused, then stale", slow_retries, &[], before, |world, _| etcd_down(world), deleted(UNAVAILABLE));
+    assert_eq!(writes(&world), 1);
 }
 
 #[test]
@@ -149,7 +157,8 @@ fn the_next_broker_cannot_be_connected() {
 
 #[test]
 fn not_sent() {
-    during_upload("no broker is left", |world, _| crash(world, 0..3), deleted(UNAVAILABLE));
+    let world = during_upload("no broker is left", |world, _| crash(world, 0..3), deleted(UNAVAILABLE));
+    assert_eq!(writes(&world), 0);
     during_upload("etcd is gone", |world, _| etcd_down(world), deleted(Some((503, "metadata_unavailable"))));
     let recreate = |world: &mut World, _| {
         world.change_etcd(|etcd, facts| {
@@ -178,7 +187,8 @@ fn the_ttl_passes_during_the_upload() {
         });
         etcd_down(world);
     };
-    play("stale after the dial", short_ttl, &[], before, during, deleted(UNAVAILABLE));
+    let world = play("stale after the dial", short_ttl, &[], before, during, deleted(UNAVAILABLE));
+    assert_eq!(writes(&world), 0, "nothing is sent on knowledge that is too old");
 }
 
 #[test]
@@ -256,7 +266,8 @@ fn a_refusal_and_then_an_ambiguous_try() {
 
 #[test]
 fn a_connection_that_took_nothing_costs_nothing() {
-    arranged("nothing was taken", |world| world.faults.break_record_write(0), published());
+    let world = arranged("nothing was taken", |world| world.faults.break_record_write(0), published());
+    assert_eq!(writes(&world), 2);
 }
 
 #[test]

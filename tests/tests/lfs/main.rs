@@ -5,4 +5,5 @@ mod bench;
 mod downloads;
 mod keep_or_delete;
 mod shutdown;
+mod swarm;
 mod upload_faults;
