@@ -420,6 +420,11 @@ impl S3Model {
         }
     }
 
+    /// How many objects are open for reading.
+    pub fn opened(&self) -> usize {
+        self.opened.len()
+    }
+
     /// The object under a key.
     pub fn object(&self, key: &str) -> Option<&Object> {
         self.bucket.as_ref().and_then(|bucket| bucket.object(key))
