@@ -13,6 +13,7 @@ mod kafka;
 mod ports;
 mod process;
 mod proxy;
+mod relay;
 mod s3;
 
 pub use brokers::{Brokers, move_partition, owner, wait_until_lost};
@@ -24,6 +25,7 @@ pub use kafka::Wire;
 pub use kafscale_proxy::models::brokers::Control;
 pub use ports::free_port;
 pub use proxy::Proxy;
+pub use relay::Relay;
 pub use s3::{BUCKET, Fault, Operation, Seen, Store};
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
 //! The black-box suite: the proxy as a process, between real clients and real servers. `tests/run` runs it.
 
+mod clients;
 mod etcd_model;
 mod harness;
