@@ -2,4 +2,6 @@
 
 mod clients;
 mod etcd_model;
+mod etcd_outage;
 mod harness;
+mod large_upload;
