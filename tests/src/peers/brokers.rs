@@ -7,6 +7,7 @@ use std::time::Duration;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use kafscale_proxy::models::brokers::{Control, run_with_etcd};
 use kafscale_proxy::settings::EtcdSettings;
+use kafscale_proxy_core::model::broker::{ClusterSnapshot, SNAPSHOT_KEY};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Etcd, eventually, free_port};
@@ -91,4 +92,13 @@ pub async fn move_partition(etcd: &Etcd, topic: &str, partition: i32, to: usize)
 /// Waits until nobody holds the lease of a partition, or another broker does.
 pub async fn wait_until_lost(etcd: &Etcd, topic: &str, partition: i32, by: usize, limit: Duration) {
     eventually("the lease has ended", limit, async || owner(etcd, topic, partition).await != Some(by)).await;
+}
+
+/// Changes the snapshot in etcd, as an operator does.
+pub async fn write_snapshot(etcd: &Etcd, change: impl FnOnce(&mut ClusterSnapshot)) {
+    let mut client = etcd.client().await;
+    let answer = client.get(SNAPSHOT_KEY, None).await.expect("etcd runs");
+    let mut snapshot = ClusterSnapshot::parse(answer.kvs()[0].value()).expect("a snapshot");
+    change(&mut snapshot);
+    client.put(SNAPSHOT_KEY, snapshot.to_json(), None).await.expect("etcd runs");
 }

@@ -53,9 +53,14 @@ impl Etcd {
         .await;
     }
 
+    /// Its `host:port`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.client_port)
+    }
+
     /// Its URL.
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.client_port)
+        format!("http://{}", self.address())
     }
 
     /// A connection to it.

@@ -16,9 +16,9 @@ mod proxy;
 mod relay;
 mod s3;
 
-pub use brokers::{Brokers, move_partition, owner, wait_until_lost};
+pub use brokers::{Brokers, move_partition, owner, wait_until_lost, write_snapshot};
 pub use clients::{Client, Delivered, Job, Record, Report, Running, curl};
-pub use deployment::{Deployment, PARTITIONS, TOPIC, produce_request};
+pub use deployment::{Deployment, PARTITIONS, Partners, TOPIC, produce_request};
 pub use etcd::Etcd;
 pub use http::{Answer, Http, Upload};
 pub use kafka::Wire;

@@ -23,8 +23,6 @@ pub struct Proxy {
     pub health: Http,
     /// LFS HTTP API.
     pub lfs: Http,
-    /// Metrics server.
-    pub metrics: Http,
     // Its log lies there.
     _folder: TempDir,
 }
@@ -37,7 +35,7 @@ impl Proxy {
     pub fn start(etcd: &str, store: &Store, settings: &[(&str, &str)]) -> Self {
         let binary = std::env::var(BINARY).unwrap_or_else(|_| panic!("{BINARY} names no proxy; use tests/run"));
         let folder = tempfile::tempdir().expect("the temporary folder can be written");
-        let [kafka, health, lfs, metrics] = [(); 4].map(|()| format!("127.0.0.1:{}", free_port()));
+        let [kafka, health, lfs] = [(); 3].map(|()| format!("127.0.0.1:{}", free_port()));
         let mut environment: BTreeMap<&str, &str> = BTreeMap::from([
             ("KAFSCALE_PROXY_ADDR", kafka.as_str()),
             ("KAFSCALE_PROXY_HEALTH_ADDR", &health),
@@ -45,7 +43,6 @@ impl Proxy {
             ("KAFSCALE_PROXY_ETCD_ENDPOINTS", etcd),
             ("KAFSCALE_PROXY_LFS_ENABLED", "true"),
             ("KAFSCALE_LFS_PROXY_HTTP_ADDR", &lfs),
-            ("KAFSCALE_LFS_PROXY_METRICS_ADDR", &metrics),
             ("KAFSCALE_LFS_PROXY_ID", "proxy-under-test"),
             ("KAFSCALE_LFS_PROXY_S3_BUCKET", s3::BUCKET),
             ("KAFSCALE_LFS_PROXY_S3_REGION", "us-east-1"),
@@ -63,14 +60,7 @@ impl Proxy {
         }
         command.envs(environment);
         let process = Process::start("kafscale-proxy", &mut command, &folder.path().join("log"));
-        Self {
-            process,
-            kafka,
-            health: Http::new(&health),
-            lfs: Http::new(&lfs),
-            metrics: Http::new(&metrics),
-            _folder: folder,
-        }
+        Self { process, kafka, health: Http::new(&health), lfs: Http::new(&lfs), _folder: folder }
     }
 
     /// Waits until `/readyz` says 200.
@@ -92,14 +82,13 @@ impl Proxy {
         health.try_get("/readyz").await.ok().map(|answer| answer.status)
     }
 
-    /// Value of a metric without labels, or the sum over its labels.
-    pub async fn metric(&self, name: &str) -> f64 {
-        let page = self.metrics.get("/metrics").await.text();
-        let value = |line: &str| {
-            let (series, value) = line.rsplit_once(' ')?;
-            (series.split('{').next() == Some(name)).then(|| value.parse::<f64>().expect("a metric has a number"))
-        };
-        page.lines().filter(|line| !line.starts_with('#')).filter_map(value).sum()
+    /// Keys of the objects that it has reported as orphans.
+    pub fn orphans(&self) -> Vec<String> {
+        let log = self.log();
+        let reports = log.lines().filter(|line| line.contains("orphan"));
+        let key =
+            |line: &str| Some(line.split_once("object=")?.1.split_whitespace().next()?.trim_matches('"').to_owned());
+        reports.filter_map(key).collect()
     }
 
     /// Resident memory now, KiB.

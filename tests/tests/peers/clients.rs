@@ -19,7 +19,7 @@ const GROUP_READERS: [Client; 2] = [Client::Sarama, Client::Java];
 
 /// Records that each writer sends.
 const COUNT: usize = 300;
-/// What [`Deployment::spread_partitions`] has written.
+/// Records that are there from the start, one in each partition.
 const SPREAD: usize = PARTITIONS;
 
 fn job(deployment: &Deployment, count: usize) -> Job {
@@ -77,7 +77,6 @@ fn sent(first: usize, count: usize) -> BTreeMap<i32, Vec<usize>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_write_and_read_across_three_owners() {
     let deployment = Deployment::start(&[]).await;
-    deployment.spread_partitions().await;
     for (writer, client) in WRITERS.into_iter().enumerate() {
         let job = Job { first: first(writer), retries: Some(0), ..job(&deployment, COUNT) };
         let report = client.produce(job).report().await;
@@ -86,7 +85,8 @@ async fn clients_write_and_read_across_three_owners() {
     let owners: Vec<Option<usize>> = {
         let mut owners = Vec::new();
         for partition in 0..PARTITIONS {
-            owners.push(owner(&deployment.etcd, TOPIC, i32::try_from(partition).expect("few partitions")).await);
+            owners
+                .push(owner(&deployment.partners.etcd, TOPIC, i32::try_from(partition).expect("few partitions")).await);
         }
         owners
     };
@@ -114,7 +114,6 @@ async fn clients_write_and_read_across_three_owners() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_goes_on_where_it_committed() {
     let deployment = Deployment::start(&[]).await;
-    deployment.spread_partitions().await;
     for client in GROUP_READERS {
         let written = Client::Sarama.produce(job(&deployment, 60)).report().await;
         check_delivered(Client::Sarama, &written, 0, 60);
@@ -136,7 +135,6 @@ async fn a_group_goes_on_where_it_committed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledgements_that_nobody_waits_for() {
     let deployment = Deployment::start(&[]).await;
-    deployment.spread_partitions().await;
     for (writer, client) in WRITERS.into_iter().enumerate() {
         let job = Job { first: first(writer), acks: "0", ..job(&deployment, 60) };
         let report = client.produce(job).report().await;
@@ -152,7 +150,6 @@ async fn acknowledgements_that_nobody_waits_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn moved_partitions_cost_no_error() {
     let deployment = Deployment::start(&[]).await;
-    deployment.spread_partitions().await;
     // Without retries of the library every code that leaves the proxy would be seen.
     let writing: Vec<_> = WRITERS
         .into_iter()
@@ -164,10 +161,13 @@ async fn moved_partitions_cost_no_error() {
         .collect();
     tokio::time::sleep(Duration::from_secs(4)).await;
     for (partition, to) in [(0, 1), (1, 2), (5, 0), (0, 2)] {
-        let from = owner(&deployment.etcd, TOPIC, partition).await.expect("it is owned");
-        move_partition(&deployment.etcd, TOPIC, partition, to).await;
+        let from = owner(&deployment.partners.etcd, TOPIC, partition).await.expect("it is owned");
+        move_partition(&deployment.partners.etcd, TOPIC, partition, to).await;
         // The old owner knows that it lost the partition, and says so to what still comes.
-        deployment.brokers.control(from, Control::Inject(Fault::RefuseProduce(ErrorCode::NOT_LEADER_OR_FOLLOWER)));
+        deployment
+            .partners
+            .brokers
+            .control(from, Control::Inject(Fault::RefuseProduce(ErrorCode::NOT_LEADER_OR_FOLLOWER)));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     for (writer, client, writing) in writing {
@@ -185,7 +185,6 @@ async fn moved_partitions_cost_no_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crashed_owner_costs_only_what_clients_retry() {
     let deployment = Deployment::start(&[]).await;
-    deployment.spread_partitions().await;
     let writing: Vec<_> = WRITERS
         .into_iter()
         .enumerate()
@@ -195,9 +194,9 @@ async fn a_crashed_owner_costs_only_what_clients_retry() {
         })
         .collect();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let crashed = owner(&deployment.etcd, TOPIC, 1).await.expect("it is owned");
-    deployment.brokers.control(crashed, Control::Crash);
-    wait_until_lost(&deployment.etcd, TOPIC, 1, crashed, Duration::from_secs(15)).await;
+    let crashed = owner(&deployment.partners.etcd, TOPIC, 1).await.expect("it is owned");
+    deployment.partners.brokers.control(crashed, Control::Crash);
+    wait_until_lost(&deployment.partners.etcd, TOPIC, 1, crashed, Duration::from_secs(15)).await;
     let mut reports = Vec::new();
     for (writer, client, writing) in writing {
         let report = writing.report().await;
@@ -206,10 +205,10 @@ async fn a_crashed_owner_costs_only_what_clients_retry() {
         reports.push((writer, client, report));
     }
     eventually("another broker has the partition", Duration::from_secs(20), async || {
-        owner(&deployment.etcd, TOPIC, 1).await.is_some_and(|owner| owner != crashed)
+        owner(&deployment.partners.etcd, TOPIC, 1).await.is_some_and(|owner| owner != crashed)
     })
     .await;
-    deployment.brokers.control(crashed, Control::Start);
+    deployment.partners.brokers.control(crashed, Control::Start);
 
     // What was acknowledged is there, at its offset; a retry may have written a record twice.
     let all = SPREAD + WRITERS.len() * COUNT;

@@ -7,7 +7,9 @@ use kafscale_proxy_core::kafka::{
     JoinGroupRequestProtocol, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic, MetadataRequest,
     MetadataRequestTopic,
 };
-use kafscale_proxy_tests::peers::{Client, Deployment, Job, PARTITIONS, TOPIC, Wire, eventually, produce_request};
+use kafscale_proxy_tests::peers::{
+    Client, Deployment, Job, PARTITIONS, Partners, TOPIC, Wire, eventually, produce_request,
+};
 
 /// The TTL of the boundary values in the contract, and the times that belong to it.
 const TTL: &str = "20";
@@ -100,12 +102,14 @@ fn all(code: ErrorCode, closed: bool) -> Vec<(&'static str, ErrorCode, bool)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn past_the_ttl_nothing_is_served_until_etcd_is_back() {
-    let mut deployment = Deployment::start(&[("KAFSCALE_PROXY_BACKEND_CACHE_TTL_SEC", TTL)]).await;
-    deployment.spread_partitions().await;
+    let partners = Partners::start().await;
+    let endpoint = partners.etcd.endpoint();
+    let settings = [("KAFSCALE_PROXY_BACKEND_CACHE_TTL_SEC", TTL), ("KAFSCALE_PROXY_ETCD_ENDPOINTS", &endpoint)];
+    let mut deployment = Deployment::of(partners, &settings).await;
     let proxy = deployment.proxy.kafka.clone();
     assert_eq!(codes(&proxy).await, all(ErrorCode::NONE, false));
 
-    deployment.etcd.stop();
+    deployment.partners.etcd.stop();
     let stopped = Instant::now();
     // What was proven just now may still be used. Brokers need etcd to acknowledge, Metadata comes from memory.
     assert_eq!(Wire::connect(&proxy).await.ask(9, &metadata()).await.topics[0].error_code, ErrorCode::NONE);
@@ -121,7 +125,7 @@ async fn past_the_ttl_nothing_is_served_until_etcd_is_back() {
     let versions = Wire::connect(&proxy).await.ask(3, &ApiVersionsRequest::default()).await;
     assert!(versions.error_code.is_none() && !versions.api_keys.is_empty(), "ApiVersions is always answered");
 
-    deployment.etcd.restart().await;
+    deployment.partners.etcd.restart().await;
     let back = Instant::now();
     eventually("the proxy is ready again", BACK_WITHIN, async || deployment.proxy.readiness().await == Some(200)).await;
     eventually("brokers acknowledge again", BACK_WITHIN, async || {

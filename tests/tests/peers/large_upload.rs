@@ -54,7 +54,6 @@ fn hex(sha256: Sha256) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_megabytes_land_whole_in_little_memory() {
     let deployment = Deployment::start(&[]).await;
-    deployment.spread_partitions().await;
     let folder = tempfile::tempdir().expect("the temporary folder can be written");
     let body = folder.path().join("body");
     let expected = write_body(&body);
@@ -90,7 +89,7 @@ async fn two_hundred_megabytes_land_whole_in_little_memory() {
     let envelope: serde_json::Value = serde_json::from_str(&envelope).expect("an envelope");
     assert_eq!((envelope["size"].as_u64(), envelope["sha256"].as_str()), (Some(SIZE as u64), Some(expected.as_str())));
     let key = envelope["key"].as_str().expect("an object key");
-    assert_eq!(sha256_of(&deployment.store.file(key)), (SIZE, expected.clone()), "the object");
+    assert_eq!(sha256_of(&deployment.partners.store.file(key)), (SIZE, expected.clone()), "the object");
 
     // The record on the topic is the envelope, and the bytes come back.
     let all = PARTITIONS + 2;

@@ -4,4 +4,5 @@ mod clients;
 mod etcd_model;
 mod etcd_outage;
 mod harness;
+mod keep_or_delete;
 mod large_upload;
