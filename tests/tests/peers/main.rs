@@ -6,3 +6,4 @@ mod etcd_outage;
 mod harness;
 mod keep_or_delete;
 mod large_upload;
+mod mock_cluster;
