@@ -173,19 +173,20 @@ impl Produce {
                 self.enter(State::Reaching { before, partition, reach });
                 self.on_reached(call, reached);
             }
-            State::CheckingGeneration { before, partition, stored } => match answer {
-                Answer::Generation(after) if TopicGeneration::still(&before, &after) => {
-                    self.publish(call, partition, stored);
-                }
-                other => {
-                    self.enter(State::CheckingGeneration { before, partition, stored });
-                    match other {
-                        Answer::Generation(_) => self.end(call, Ending::TopicChanged),
-                        Answer::Unreadable(_) => self.end(call, Ending::Unreadable),
-                        Answer::Learned | Answer::CommittedPartitions(_) => {}
+            State::CheckingGeneration { before, partition, stored } => {
+                let ending = match answer {
+                    Answer::Generation(after) if TopicGeneration::still(&before, &after) => {
+                        return self.publish(call, partition, stored);
                     }
+                    Answer::Generation(_) => Some(Ending::TopicChanged),
+                    Answer::Unreadable(_) => Some(Ending::Unreadable),
+                    Answer::Learned | Answer::CommittedPartitions(_) => None,
+                };
+                self.enter(State::CheckingGeneration { before, partition, stored });
+                if let Some(ending) = ending {
+                    self.end(call, ending);
                 }
-            },
+            }
             State::Publishing { stored, envelope, mut publish } => {
                 let published = publish.on_answer(call, &mut self.link, question);
                 self.enter(State::Publishing { stored, envelope, publish });

@@ -25,9 +25,11 @@ use super::cleanup::{LeftObject, LeftUpload, Leftovers};
 use super::purpose::{Purpose, UploadStep};
 use super::s3_call;
 
+mod filling;
 mod tries;
 mod window;
 
+use filling::Filling;
 use tries::Tries;
 use window::{MOST_PARTS, Window};
 
@@ -124,7 +126,7 @@ enum Phase {
 
 #[derive(Debug)]
 enum Body {
-    Coming(Coming),
+    Coming(Box<Coming>),
     Whole(Stored),
 }
 
@@ -141,12 +143,6 @@ impl std::fmt::Debug for Coming {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Coming").field("size", &self.size).field("reading", &self.reading).finish_non_exhaustive()
     }
-}
-
-#[derive(Debug, Default)]
-struct Filling {
-    pieces: Vec<Bytes>,
-    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -207,7 +203,7 @@ impl Upload {
     pub(crate) fn new(exchange: ExchangeId, blob: Blob, chunk_bytes: usize) -> Self {
         let window = Window::new(chunk_bytes, blob.content_length.or(blob.promised_size));
         let digests = Digests::new(blob.algorithm);
-        let body = Body::Coming(Coming { digests, size: 0, filling: None, reading: None });
+        let body = Body::Coming(Box::new(Coming { digests, size: 0, filling: None, reading: None }));
         let phase = Phase::Sending { body, store: Store::Nothing, parts: BTreeMap::new(), etags: BTreeMap::new() };
         Self { at: "Sending", exchange, blob, window, phase }
     }
@@ -247,9 +243,8 @@ impl Upload {
         }
         coming.digests.update(&bytes);
         let filling = coming.filling.get_or_insert_default();
-        filling.bytes += bytes.len();
-        filling.pieces.push(bytes);
-        if filling.bytes == self.window.part_bytes() && !self.cut_part(call) {
+        filling.push(bytes);
+        if filling.bytes() == self.window.part_bytes() && !self.cut_part(call) {
             return self.fail(call, Failure::TooManyParts);
         }
         self.advance(call);
@@ -275,9 +270,9 @@ impl Upload {
         if self.blob.checksum.as_deref().is_some_and(|expected| !stored.checksums.matches(expected)) {
             return self.fail(call, Failure::ChecksumMismatch);
         }
-        let filled = coming.filling.as_ref().map_or(0, |filling| filling.bytes);
+        let filled = coming.filling.as_ref().map_or(0, Filling::bytes);
         if matches!(store, Store::Nothing) && filled < call.shared.config.single_put_below_bytes {
-            let pieces = coming.filling.take().unwrap_or_default().pieces;
+            let pieces = coming.filling.take().unwrap_or_default().into_pieces();
             self.enter(Phase::Putting { pieces, tries: Tries::InFlight(1), stored });
             self.put(call);
             return Progress::Pending;
@@ -479,7 +474,9 @@ impl Upload {
         call.ctx.timers.clear(Timer::ExchangeRetry(self.exchange));
         let (in_flight, holding, leftovers) = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Sending { body, store, parts, .. } => {
-                if let Body::Coming(Coming { reading: Some(_), .. }) = body {
+                if let Body::Coming(coming) = body
+                    && coming.reading.is_some()
+                {
                     call.out.push(Decision::CancelRead { exchange: self.exchange });
                 }
                 let sent = parts.values().filter(|part| matches!(part.tries, Some(Tries::InFlight(_)))).count();
@@ -570,7 +567,7 @@ impl Upload {
             if coming.filling.is_none() && !whole && open_parts <= most && self.window.has_room(call, open_parts + 1) {
                 coming.filling = Some(Filling::default());
             }
-            let room = coming.filling.as_ref().map(|filling| self.window.part_bytes() - filling.bytes);
+            let room = coming.filling.as_ref().map(|filling| self.window.part_bytes() - filling.bytes());
             if let Some(max_bytes) = room.or_else(|| whole.then_some(1)).map(|room| room.min(READ_BYTES)) {
                 coming.reading = Some(max_bytes);
                 let give_up = call.ctx.now.monotonic + call.shared.config.read_timeout;
@@ -578,9 +575,11 @@ impl Upload {
                 call.out.push(Decision::ReadBody { exchange: self.exchange, max_bytes });
             }
         }
-        let filling = usize::from(matches!(body, Body::Coming(Coming { filling: Some(_), .. })));
-        let coming = matches!(body, Body::Coming(_));
-        self.window.keep(call, (open_parts + filling).max(usize::from(coming)));
+        let held = match body {
+            Body::Coming(coming) => (open_parts + usize::from(coming.filling.is_some())).max(1),
+            Body::Whole(_) => open_parts,
+        };
+        self.window.keep(call, held);
 
         if let Store::Open(_) = store {
             let sent = parts.values().filter(|part| part.tries.is_some()).count();
@@ -613,7 +612,7 @@ impl Upload {
         if last == MOST_PARTS {
             return false;
         }
-        parts.insert(last + 1, Part { pieces: filling.pieces, tries: None });
+        parts.insert(last + 1, Part { pieces: filling.into_pieces(), tries: None });
         if let Store::Nothing = store {
             *store = Store::Creating(Tries::InFlight(1));
             self.create(call);
