@@ -435,7 +435,7 @@ impl Download {
     fn verify(
         &mut self,
         call: &mut Call<'_, '_>,
-        wanted: Wanted,
+        mut wanted: Wanted,
         object: OperationId,
         size: u64,
         content_type: Option<String>,
@@ -446,6 +446,11 @@ impl Download {
         }
         let exchange = self.requester.exchange();
         let in_memory = wanted.size <= call.shared.config.download_memory_bytes;
+        // Storage was taken for what the client says; what the store says is enough, and no more will be read.
+        wanted.size = size;
+        let surplus = self.disk.saturating_sub(size);
+        self.disk -= surplus;
+        call.shared.disk.release(surplus);
         let aside = if in_memory {
             Aside::Memory(BytesMut::with_capacity(usize::try_from(size).unwrap_or(0)))
         } else {
@@ -570,7 +575,7 @@ impl Download {
 
     /// The exchange is over for the driver: nothing is held any more.
     pub(crate) fn on_ended(&mut self, call: &mut Call<'_, '_>) {
-        self.finish(call);
+        self.on_client_gone(call);
         self.requester.on_ended(call);
     }
 
