@@ -18,7 +18,7 @@ pub struct Config {
     pub lfs: Option<LfsConfig>,
     /// Orderly end.
     pub shutdown: ShutdownConfig,
-    /// Shard 0 runs what a process needs once: the S3 health check.
+    /// Whether it does what a process needs once: creating the bucket.
     pub first_shard: bool,
 }
 

@@ -42,8 +42,8 @@ impl ApiAnswer {
     }
 
     /// A path that is not ours.
-    pub(crate) fn unknown_path() -> Self {
-        Self::text(StatusCode::NOT_FOUND, "404 page not found")
+    pub(crate) fn unknown_path(id: &str) -> Self {
+        Self::text(StatusCode::NOT_FOUND, "404 page not found").of_the_api(id)
     }
 
     /// A line of plain text.
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(blob.head.headers["content-type"], "video/mp4");
         assert_eq!(blob.head.headers["x-kafscale-lfs-checksum"], "sha256=ab");
         assert_eq!(blob.head.headers["x-kafscale-lfs-content-length"], "7");
-        for answer in [error, busy, blob, ApiAnswer::json(b"{}", "r-1")] {
+        for answer in [error, busy, blob, ApiAnswer::json(b"{}", "r-1"), ApiAnswer::unknown_path("r-1")] {
             assert_eq!(answer.head.headers["access-control-allow-origin"], "*");
             assert_eq!(answer.head.headers["x-request-id"], "r-1");
         }

@@ -401,6 +401,7 @@ impl Lfs {
         let progress = self.shared.cleanups.on_outcome(ctx, id, outcome, out);
         let call = &mut Call { ctx, cluster, shared: &mut self.shared, out };
         if let Some((topic, key)) = progress.orphan {
+            call.shared.stats.s3_errors += 1;
             call.orphan(&topic, &key, "delete_failed");
         }
         if let Some(exchange) = progress.told {
@@ -450,7 +451,7 @@ fn open_exchange(
     let route = Route::of(&head.method, head.uri.path());
     let answer = match route {
         Route::Preflight => Some(ApiAnswer::preflight()),
-        Route::NotFound => Some(ApiAnswer::unknown_path()),
+        Route::NotFound => Some(ApiAnswer::unknown_path(requester.request_id())),
         Route::Produce | Route::Download | Route::MethodNotAllowed | Route::NoUploads => None,
     };
     if let Some(answer) = answer {
