@@ -130,7 +130,10 @@ enum Mode {
     /// As before, but the oldest parked batch waits for etcd.
     Learning { lesson: Lesson, asked: Asked },
     /// Nothing is sent until what is in flight is known.
-    Draining { refused: Vec<Refused> },
+    Draining {
+        /// Oldest first.
+        refused: Vec<Refused>,
+    },
     /// `head` is sent again alone; `rest` follows in order.
     Resending { head: Refused, rest: VecDeque<Refused>, stage: Stage },
 }
@@ -180,6 +183,8 @@ pub(super) struct Lane {
     in_flight: u32,
     /// Where they went.
     address: Option<Address>,
+    /// The newest one that may have been appended: none before it is sent again.
+    newest: Option<Batch>,
     /// Not sent yet, oldest first.
     parked: VecDeque<Batch>,
 }
@@ -200,7 +205,8 @@ impl Lane {
         LIFECYCLE.step(&mut at, self.mode.name());
     }
 
-    /// A batch that was sent is known. Batches of a lane become known in the order in which they were sent.
+    /// A batch that was sent is known. Mostly the oldest one is known first; of those that wait for the same connection any
+    /// may be the first that is given up.
     pub(super) fn on_result(
         &mut self,
         batch: Batch,
@@ -272,11 +278,25 @@ impl Lane {
     }
 
     fn pipelined(&mut self, batch: Batch, result: BatchResult, router: &impl Router, out: &mut Vec<LaneStep>) {
-        match Refused::first(batch, result, out) {
+        let refused = Refused::first(batch, result, out);
+        match self.judge(batch, refused, out) {
             None if self.in_flight == 0 => self.pump(Asked::default(), router, out),
             None => {}
             Some(refused) => self.drain(vec![refused], router, out),
         }
+    }
+
+    /// A batch that may be in the log ends all earlier ones that are not: they may not follow it.
+    fn judge(&mut self, batch: Batch, refused: Option<Refused>, out: &mut Vec<LaneStep>) -> Option<Refused> {
+        let Some(refused) = refused else {
+            self.newest = self.newest.max(Some(batch));
+            return None;
+        };
+        if Some(batch) < self.newest {
+            out.push(refused.fail());
+            return None;
+        }
+        Some(refused)
     }
 
     fn drained(
@@ -287,10 +307,13 @@ impl Lane {
         router: &impl Router,
         out: &mut Vec<LaneStep>,
     ) {
-        match Refused::first(batch, result, out) {
-            Some(also) => refused.push(also),
-            // This one may be in the log: what came before it may not follow.
-            None => out.extend(refused.drain(..).map(Refused::fail)),
+        let also = Refused::first(batch, result, out);
+        match self.judge(batch, also, out) {
+            Some(also) => refused.insert(refused.partition_point(|other| other.batch < also.batch), also),
+            None => {
+                let follow = refused.partition_point(|other| Some(other.batch) < self.newest);
+                out.extend(refused.drain(..follow).map(Refused::fail));
+            }
         }
         self.drain(refused, router, out);
     }

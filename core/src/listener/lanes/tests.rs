@@ -216,6 +216,28 @@ fn a_partition_that_is_not_there_is_refused_and_holds_nothing_up() {
 }
 
 #[test]
+fn results_in_any_order_do_not_change_that_of_the_batches() {
+    let table = Table::owned_by("a");
+    let (mut lane, mut out) = sent(&table, 3);
+    lane.on_result(batch(2), BatchResult::NotSent, &table, &mut out);
+    lane.on_result(batch(3), BatchResult::NotSent, &table, &mut out);
+    lane.on_result(batch(1), BatchResult::NotSent, &table, &mut out);
+    assert_eq!(short(&mut out), ["resend 1 a not []"]);
+
+    let (mut lane, mut out) = sent(&table, 3);
+    lane.on_result(batch(3), BatchResult::NotSent, &table, &mut out);
+    lane.on_result(batch(2), BatchResult::Answered, &table, &mut out);
+    lane.on_result(batch(1), BatchResult::NotSent, &table, &mut out);
+    assert_eq!(short(&mut out), ["fail 1 7", "resend 3 a not []"], "1 may not follow 2, 3 may");
+
+    let (mut lane, mut out) = sent(&table, 2);
+    lane.on_result(batch(2), BatchResult::Unknown, &table, &mut out);
+    lane.on_result(batch(1), refused("a"), &table, &mut out);
+    assert_eq!(short(&mut out), ["forget", "fail 1 6"]);
+    assert!(lane.is_idle());
+}
+
+#[test]
 fn many_batches_that_cannot_go_do_not_nest() {
     let table = Table::owned_by("a");
     let (mut lane, mut out) = sent(&table, 100_000);
@@ -329,6 +351,17 @@ impl World {
         }
     }
 
+    /// Requests wait for a connection each with a patience of its own, so any of them may be the first to give up.
+    fn lose_patience(&mut self) {
+        let longest = u8::try_from(self.in_flight.len()).unwrap_or(u8::MAX);
+        if longest > 0 {
+            let any = usize::from(self.draw(longest));
+            if let Some((batch, _)) = self.in_flight.remove(any) {
+                self.result(batch, BatchResult::NotSent);
+            }
+        }
+    }
+
     fn learn(&mut self) {
         if let Some(lesson) = self.questions.pop_front() {
             let mut out = Vec::new();
@@ -338,7 +371,7 @@ impl World {
     }
 
     fn act(&mut self) {
-        match self.draw(12) {
+        match self.draw(13) {
             0..=3 => {
                 self.offered += 1;
                 let mut out = Vec::new();
@@ -349,6 +382,7 @@ impl World {
             7 => self.lose(),
             8 => self.fail_dial(),
             9 | 10 => self.learn(),
+            11 => self.lose_patience(),
             _ => {
                 let route = match self.draw(9) {
                     0..=2 => Route::Owner(Address::new("a")),
