@@ -333,7 +333,11 @@ impl Proxy {
             Timer::BrokerConnection(connection) if self.listener.owns(connection) => {
                 self.listener.on_timer(context!(self, now), &self.cluster, timer, &mut self.decisions.listener);
             }
-            Timer::ClientIdle(_) | Timer::ClientDial(_) | Timer::ClientFrame(_) | Timer::Request(_) => {
+            Timer::ClientIdle(_)
+            | Timer::ClientDial(_)
+            | Timer::ClientTurn(_)
+            | Timer::ClientFrame(_)
+            | Timer::Request(_) => {
                 self.listener.on_timer(context!(self, now), &self.cluster, timer, &mut self.decisions.listener);
             }
             Timer::BrokerConnection(_)

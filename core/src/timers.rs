@@ -26,6 +26,8 @@ pub enum Timer {
     ClientIdle(ClientId),
     /// When a Kafka client's requests that wait for a broker go on: the next attempt, or the end of all attempts.
     ClientDial(ClientId),
+    /// When a Kafka client goes on whose requests bring long answers, so that the driver can say that it does not take them.
+    ClientTurn(ClientId),
     /// When a Kafka client that announced a large frame is given up: no room for it, or no byte of it for too long.
     ClientFrame(ClientId),
     /// When a Kafka request goes on: a retry wait, or its own deadline.

@@ -1,6 +1,7 @@
 //! One connection to one broker.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
@@ -240,6 +241,13 @@ impl<R> Connection<R> {
             State::Opening { deadline, .. } => Some(*deadline),
             State::Ready => self.in_flight.front().map(|request| request.deadline),
             State::Closing => None,
+        }
+    }
+
+    /// Gives the requests that wait for an answer more time: theirs may have come and was not read for so long.
+    pub(crate) fn excuse(&mut self, unread: Duration) {
+        for request in &mut self.in_flight {
+            request.deadline = request.deadline + unread;
         }
     }
 

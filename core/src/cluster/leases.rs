@@ -190,6 +190,11 @@ impl Leases {
         self.prefix
     }
 
+    /// The moment for which the listing is proven.
+    pub(super) const fn proven(&self) -> Option<Monotonic> {
+        self.proven
+    }
+
     /// The first revision that the listing does not know.
     pub(super) fn next_revision(&self) -> Option<Revision> {
         self.listed.as_ref().map(|listed| listed.revision.saturating_add(1))

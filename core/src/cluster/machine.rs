@@ -264,6 +264,12 @@ impl Cluster {
         }
     }
 
+    /// Whether both lease prefixes are proven for `now`: for what was routed by them some time ago and has not left yet.
+    pub(crate) fn routes_are_proven(&self, now: Monotonic) -> bool {
+        let proven = self.partitions.leases.proven().min(self.groups.leases.proven());
+        self.ttl.covers(proven, now)
+    }
+
     /// The broker that holds the lease of a partition.
     pub(crate) fn partition_owner(&self, now: Monotonic, topic: &str, partition: i32) -> Owner {
         self.owner(now, self.partitions.leases.holder(topic, partition))

@@ -23,6 +23,7 @@ pub(crate) struct Snapshot {
     topic_by_name: HashMap<Box<str>, usize>,
     topic_by_id: HashMap<[u8; 16], usize>,
     cluster_id: Option<String>,
+    partition_count: usize,
 }
 
 /// A topic of the snapshot, with a name that is not empty.
@@ -105,6 +106,7 @@ impl Snapshot {
             let index = self.topics.len();
             self.topic_by_name.entry(topic.name.clone()).or_insert(index);
             self.topic_by_id.entry(topic.id).or_insert(index);
+            self.partition_count += topic.partitions.len();
             self.topics.push(topic);
         }
     }
@@ -137,6 +139,11 @@ impl Snapshot {
     /// The topic with this id; the first, should there be several.
     pub(crate) fn topic_by_id(&self, id: &[u8; 16]) -> Option<&Topic> {
         self.topic_by_id.get(id).map(|index| &self.topics[*index])
+    }
+
+    /// Partitions of all topics together.
+    pub(crate) fn partition_count(&self) -> usize {
+        self.partition_count
     }
 
     /// The cluster id.

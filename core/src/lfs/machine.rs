@@ -338,6 +338,7 @@ impl Lfs {
             | Timer::Operation(_)
             | Timer::ClientIdle(_)
             | Timer::ClientDial(_)
+            | Timer::ClientTurn(_)
             | Timer::ClientFrame(_)
             | Timer::Request(_)
             | Timer::Readiness(_)

@@ -31,6 +31,19 @@ use reading::Reading;
 /// sockets may still hold bytes of it, and closing drops them.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How long the requests of a client that is gone may go on, however long it was ready to wait itself.
+const DEPARTED: Duration = Duration::from_secs(120);
+
+/// So many bytes of answers leave in one call before the driver gets a chance to say that the client does not take them:
+/// some requests of a few bytes have answers of megabytes that cost nobody a wait.
+const BURST: usize = 1024 * 1024;
+
+/// The chance.
+const TURN: Duration = Duration::from_millis(1);
+
+/// What one item of a request (a partition, a group) takes in memory at least, bytes. On the wire it may be six.
+const ITEM: usize = 256;
+
 /// What a call may look at and change besides the client itself.
 pub(super) struct Env<'a, 'c> {
     pub(super) ctx: &'a mut Context<'c>,
@@ -42,18 +55,38 @@ pub(super) struct Env<'a, 'c> {
 /// A request from its arrival until its answer is written.
 struct Slot {
     request: RequestId,
-    /// Bytes of its frame, and of its answer once that waits here.
+    /// Bytes of its frame or of its items, whichever are more, and of its answer once that waits here.
     size: usize,
     /// Bytes of it that are reserved in the shard's memory for large frames.
     reserved: usize,
     correlation_id: i32,
-    /// Of no use to anybody once the client is gone, and it may wait long.
-    is_fetch: bool,
+    /// `None` for one that was answered or refused at once.
+    api: Option<ApiKey>,
     state: State,
 }
 
+impl Slot {
+    /// Whether it changes something: a broker carries that out although the client is gone. What only asks, or makes the
+    /// client a member of a group, is of no use to anybody then, and may wait long.
+    fn outlives_client(&self) -> bool {
+        matches!(
+            self.api,
+            Some(
+                ApiKey::Produce
+                    | ApiKey::OffsetCommit
+                    | ApiKey::LeaveGroup
+                    | ApiKey::CreateTopics
+                    | ApiKey::DeleteTopics
+                    | ApiKey::CreatePartitions
+                    | ApiKey::AlterConfigs
+                    | ApiKey::DeleteGroups
+            )
+        )
+    }
+}
+
 enum State {
-    /// Waits for a read of etcd before anything is decided.
+    /// Waits for a read of etcd before anything is decided, or, as a commit, for the commit before it.
     Gated(RequestHead),
     /// Its batches are with the producer.
     Producing,
@@ -61,6 +94,14 @@ enum State {
     Running(Box<dyn RequestMachine>),
     /// Waits for the answers before it.
     Answered(Reply),
+}
+
+/// Whether the requests behind one at the gate may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passed {
+    On,
+    /// The connection ends with it.
+    Last,
 }
 
 /// Where the connection stands.
@@ -88,6 +129,12 @@ pub(super) struct Client {
     held: usize,
     /// Requests wait for one answer about freshness, asked on behalf of this one.
     gate: Option<RequestId>,
+    /// Commits wait for the one before them: it may have to be sent again, and must not undo them.
+    commits_wait: bool,
+    /// Bytes of answers written in this call.
+    burst: usize,
+    /// A whole frame was left where it is, for the next turn.
+    is_behind: bool,
     pool: Pool,
     producer: Producer,
     events: VecDeque<PoolEvent>,
@@ -109,6 +156,9 @@ impl Client {
             slots: VecDeque::new(),
             held: 0,
             gate: None,
+            commits_wait: false,
+            burst: 0,
+            is_behind: false,
             pool: Pool::new(id),
             producer: Producer::new(),
             events: VecDeque::new(),
@@ -138,7 +188,10 @@ impl Client {
     /// The client does not take its answers, or takes them again.
     pub(super) fn clogged(&mut self, env: &mut Env<'_, '_>, clogged: bool) {
         self.reading.client_is_clogged = clogged;
-        self.with_pool(env, |pool, _, wires| if clogged { pool.pause(wires) } else { pool.resume(wires) });
+        self.with_pool(env, |pool, ctx, wires| {
+            let now = ctx.now.monotonic;
+            if clogged { pool.pause(now, wires) } else { pool.resume(now, wires) }
+        });
         self.settle(env);
     }
 
@@ -146,10 +199,11 @@ impl Client {
     pub(super) fn closed(&mut self, env: &mut Env<'_, '_>) {
         self.life = Life::Departed;
         self.reading.leave(self.id, env);
-        env.ctx.timers.clear(Timer::ClientIdle(self.id));
+        env.ctx.timers.clear(Timer::ClientTurn(self.id));
+        env.ctx.timers.set(Timer::ClientIdle(self.id), env.ctx.now.monotonic + DEPARTED);
         // What was received is carried out, as a broker would do.
         for slot in mem::take(&mut self.slots) {
-            if matches!(slot.state, State::Producing | State::Running(_)) && !slot.is_fetch {
+            if matches!(slot.state, State::Producing | State::Running(_)) && slot.outlives_client() {
                 self.slots.push_back(slot);
             } else {
                 self.drop_slot(env, slot);
@@ -242,6 +296,11 @@ impl Client {
         }
     }
 
+    /// The next turn of a client whose requests bring long answers.
+    pub(super) fn on_turn(&mut self, env: &mut Env<'_, '_>) {
+        self.settle(env);
+    }
+
     /// There is room for the large frame that the client announced; it is reserved.
     pub(super) fn granted(&mut self, env: &mut Env<'_, '_>) {
         self.reading.granted(self.id, env);
@@ -259,6 +318,8 @@ impl Client {
 
     /// Goes on until nothing moves any more, then tells the drivers whether to read.
     fn settle(&mut self, env: &mut Env<'_, '_>) {
+        self.burst = 0;
+        self.is_behind = false;
         loop {
             self.take_produced(env);
             while let Some(event) = self.events.pop_front() {
@@ -266,18 +327,35 @@ impl Client {
                 self.take_produced(env);
             }
             self.release(env);
-            if !self.take_frame(env) {
+            if !self.next_commit(env) && !self.take_frame(env) {
                 break;
             }
         }
         match self.life {
             Life::Serving | Life::Ending => {
-                let read = self.life == Life::Serving && self.has_room(env) && !self.pool.is_clogged();
+                if self.is_behind {
+                    env.ctx.timers.set(Timer::ClientTurn(self.id), env.ctx.now.monotonic + TURN);
+                }
+                let serving = self.life == Life::Serving && !self.is_behind;
+                let read = serving && self.has_room(env) && !self.pool.is_clogged();
                 self.reading.order(self.id, read, env.out);
             }
             Life::Departed if self.slots.is_empty() => self.leave(env),
             Life::Closing | Life::Departed | Life::Gone => {}
         }
+    }
+
+    /// Lets a commit go on whose turn it is. Says whether there was one.
+    fn next_commit(&mut self, env: &mut Env<'_, '_>) -> bool {
+        if !self.commits_wait || self.gate.is_some() {
+            return false;
+        }
+        let mut commits = self.slots.iter().filter(|slot| slot.api == Some(ApiKey::OffsetCommit));
+        let next = commits.find(|slot| !matches!(slot.state, State::Answered(_)));
+        let Some(Slot { request, state: State::Gated(_), .. }) = next else { return false };
+        let request = *request;
+        self.knock(env, request);
+        true
     }
 
     fn has_room(&self, env: &Env<'_, '_>) -> bool {
@@ -287,7 +365,11 @@ impl Client {
 
     /// Takes the next frame, if there is one and it may be taken. Says whether it did.
     fn take_frame(&mut self, env: &mut Env<'_, '_>) -> bool {
-        if self.life != Life::Serving || !self.has_room(env) {
+        if self.life != Life::Serving || !self.has_room(env) || self.reading.client_is_clogged {
+            return false;
+        }
+        if self.burst >= BURST && self.reading.has_frame() {
+            self.is_behind = true;
             return false;
         }
         match self.reading.next_frame(self.id, env) {
@@ -308,7 +390,7 @@ impl Client {
         let request = env.shared.next_request();
         let size = frame.len();
         self.held += size;
-        let mut slot = Slot { request, size, reserved, correlation_id: 0, is_fetch: false, state: State::Producing };
+        let mut slot = Slot { request, size, reserved, correlation_id: 0, api: None, state: State::Producing };
         match admit(env.ctx.config.cluster.kind, frame) {
             Admission::Answered(reply) => {
                 self.slots.push_back(slot);
@@ -316,7 +398,7 @@ impl Client {
             }
             Admission::Request(head) => {
                 slot.correlation_id = head.correlation_id;
-                slot.is_fetch = head.api == ApiKey::Fetch;
+                slot.api = Some(head.api);
                 slot.state = State::Gated(head);
                 self.slots.push_back(slot);
                 if self.gate.is_none() {
@@ -326,8 +408,10 @@ impl Client {
         }
     }
 
-    /// The request waits for its turn with this answer. After one that ends the connection nothing more is read.
+    /// The request is over; its answer waits for its turn. After one that ends the connection nothing more is read.
     fn answer(&mut self, env: &mut Env<'_, '_>, request: RequestId, reply: Reply) {
+        self.pool.forget(request);
+        forget(env, request);
         let Some(position) = self.position(request) else { return };
         if matches!(reply, Reply::Close | Reply::AnswerAndClose(_)) && self.life == Life::Serving {
             self.life = Life::Ending;
@@ -359,46 +443,73 @@ impl Client {
             Service::Serving => true,
             Service::AfterRead | Service::Refused(_) => false,
         };
+        self.commits_wait = false;
+        let mut open_commit = false;
         for position in 0..self.slots.len() {
-            let slot = &mut self.slots[position];
-            let request = slot.request;
-            let head = match mem::replace(&mut slot.state, State::Producing) {
-                State::Gated(head) => head,
-                passed @ (State::Producing | State::Running(_) | State::Answered(_)) => {
-                    slot.state = passed;
-                    continue;
-                }
-            };
-            if !serving {
-                let reply = not_ready(&head, &env.ctx.config.listener);
-                self.answer(env, request, reply);
-                continue;
+            let is_commit = self.slots[position].api == Some(ApiKey::OffsetCommit);
+            if is_commit && open_commit {
+                self.commits_wait = true;
+            } else if self.pass(env, position, serving) == Passed::Last {
+                return;
             }
-            match self.begin(env, request, head) {
-                Ok(State::Answered(reply)) => self.answer(env, request, reply),
-                Ok(state) => {
-                    self.slots[position].state = state;
+            open_commit |= is_commit && !matches!(self.slots[position].state, State::Answered(_));
+        }
+    }
+
+    /// A request goes on, if it is at the gate.
+    fn pass(&mut self, env: &mut Env<'_, '_>, position: usize, serving: bool) -> Passed {
+        let slot = &mut self.slots[position];
+        let request = slot.request;
+        match mem::replace(&mut slot.state, State::Producing) {
+            passed @ (State::Producing | State::Running(_) | State::Answered(_)) => slot.state = passed,
+            State::Gated(head) if serving => match self.begin(env, request, head) {
+                Ok((State::Answered(reply), _)) => self.answer(env, request, reply),
+                Ok((state, items)) => {
+                    let slot = &mut self.slots[position];
+                    let more = (items * ITEM).saturating_sub(slot.size);
+                    slot.size += more;
+                    slot.state = state;
+                    self.held += more;
                     self.start(env, position);
                 }
                 Err(Undecodable) => {
                     tracing::warn!(client = self.id.0, peer = %self.peer, "request does not decode, connection closed");
                     self.answer(env, request, Reply::Close);
                 }
+            },
+            State::Gated(head) => {
+                let reply = not_ready(&head, &env.ctx.config.listener);
+                self.answer(env, request, reply);
             }
+        }
+        match self.slots[position].state {
+            State::Answered(Reply::Close | Reply::AnswerAndClose(_)) => Passed::Last,
+            State::Answered(Reply::Answer(_) | Reply::Silence)
+            | State::Gated(_)
+            | State::Producing
+            | State::Running(_) => Passed::On,
         }
     }
 
-    fn begin(&mut self, env: &mut Env<'_, '_>, request: RequestId, head: RequestHead) -> Result<State, Undecodable> {
+    /// The first state of a request, and how many items it has.
+    fn begin(
+        &mut self,
+        env: &mut Env<'_, '_>,
+        request: RequestId,
+        head: RequestHead,
+    ) -> Result<(State, usize), Undecodable> {
         let config = &env.ctx.config.listener;
         if head.api == ApiKey::Produce {
-            self.producer.submit(env.ctx, env.cluster, request, head, &mut self.produced)?;
-            Ok(State::Producing)
+            let items = self.producer.submit(env.ctx, env.cluster, request, head, &mut self.produced)?;
+            Ok((State::Producing, items))
         } else if head.api == ApiKey::Metadata {
-            metadata::answer(head, env.cluster, config).map(State::Answered)
+            metadata::answer(head, env.cluster, config).map(|reply| (State::Answered(reply), 0))
         } else if head.api == ApiKey::FindCoordinator {
-            find_coordinator::answer(head, config).map(State::Answered)
+            find_coordinator::answer(head, config).map(|reply| (State::Answered(reply), 0))
         } else {
-            machine(env.ctx, head).map(State::Running)
+            let machine = machine(env.ctx, head)?;
+            let items = machine.items();
+            Ok((State::Running(machine), items))
         }
     }
 
@@ -473,11 +584,7 @@ impl Client {
                 env.shared.requests.insert(request, self.id);
                 env.ctx.timers.set(Timer::Request(request), env.ctx.now.monotonic + after);
             }
-            Step::Done(reply) => {
-                self.pool.forget(request);
-                forget(env, request);
-                self.answer(env, request, reply);
-            }
+            Step::Done(reply) => self.answer(env, request, reply),
         }
     }
 
@@ -501,6 +608,7 @@ impl Client {
             };
             if matches!(self.life, Life::Serving | Life::Ending) {
                 let client = self.id;
+                self.burst += pieces.iter().map(Bytes::len).sum::<usize>();
                 env.out.extend(pieces.into_iter().map(|bytes| Decision::Write { client, bytes }));
                 if last {
                     self.finish(env);
@@ -519,6 +627,7 @@ impl Client {
         }
         self.life = Life::Closing;
         self.reading.leave(self.id, env);
+        env.ctx.timers.clear(Timer::ClientTurn(self.id));
         env.out.push(Decision::Close { client: self.id });
         for slot in mem::take(&mut self.slots) {
             self.drop_slot(env, slot);
@@ -566,6 +675,7 @@ impl Client {
             owners: &mut env.shared.connections,
             candidates: env.cluster.brokers(),
             fresh,
+            routes_are_proven: env.cluster.routes_are_proven(env.ctx.now.monotonic),
         };
         call(&mut self.pool, env.ctx, &mut wires);
     }

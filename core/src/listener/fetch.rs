@@ -486,6 +486,10 @@ impl RequestMachine for Fetch {
         }
     }
 
+    fn items(&self) -> usize {
+        self.slots.len()
+    }
+
     fn on_wake(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, steps: &mut Vec<Step>) {
         self.go_on(ctx, cluster, steps);
     }

@@ -23,6 +23,10 @@ pub(super) fn answer(head: RequestHead, cluster: &Cluster, config: &ListenerConf
     })?;
     let nothing = Snapshot::default();
     let snapshot = cluster.snapshot().unwrap_or(&nothing);
+    if request.topics.as_ref().is_some_and(|asked| repeats(snapshot, asked)) {
+        tracing::warn!("Metadata names the same topics over and over");
+        return Err(Undecodable);
+    }
     let topics = match &request.topics {
         None => snapshot.topics().iter().map(known).collect(),
         Some(asked) if asked.is_empty() && version == 0 => snapshot.topics().iter().map(known).collect(),
@@ -44,15 +48,27 @@ pub(super) fn answer(head: RequestHead, cluster: &Cluster, config: &ListenerConf
     Ok(Reply::Answer(vec![response_frame(correlation_id, version, &response)]))
 }
 
-/// Each entry is resolved by its own kind: by id when it has one, else by name.
-fn named(snapshot: &Snapshot, asked: &MetadataRequestTopic) -> MetadataResponseTopic {
-    let by_id = asked.topic_id != NO_ID;
-    let found = if by_id {
+/// Partitions that a request may ask for although it must name topics twice for that.
+const REPEATED: usize = 10_000;
+
+/// Whether the answer would hold more partitions than there are, by far: some bytes of a name would cost megabytes.
+fn repeats(snapshot: &Snapshot, asked: &[MetadataRequestTopic]) -> bool {
+    let of = |asked: &MetadataRequestTopic| find(snapshot, asked).map_or(0, |topic| topic.partitions.len());
+    asked.iter().map(of).sum::<usize>() > snapshot.partition_count().max(REPEATED)
+}
+
+fn find<'a>(snapshot: &'a Snapshot, asked: &MetadataRequestTopic) -> Option<&'a Topic> {
+    if asked.topic_id != NO_ID {
         snapshot.topic_by_id(&asked.topic_id)
     } else {
         asked.name.as_ref().and_then(|name| snapshot.topic(name))
-    };
-    match found {
+    }
+}
+
+/// Each entry is resolved by its own kind: by id when it has one, else by name.
+fn named(snapshot: &Snapshot, asked: &MetadataRequestTopic) -> MetadataResponseTopic {
+    let by_id = asked.topic_id != NO_ID;
+    match find(snapshot, asked) {
         Some(topic) => known(topic),
         None if by_id => MetadataResponseTopic {
             error_code: ErrorCode::UNKNOWN_TOPIC_ID,

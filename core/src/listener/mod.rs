@@ -52,7 +52,7 @@ pub struct RequestId(pub u64);
 struct Shared {
     /// Whose each connection to a broker is, until its last fact.
     connections: HashMap<BrokerConnectionId, ClientId>,
-    /// Whose each request is that waits for etcd or for its wake.
+    /// Whose each request is that has asked etcd or wants to be woken, until it is answered.
     requests: HashMap<RequestId, ClientId>,
     memory: FrameMemory,
     last_request: u64,
@@ -72,6 +72,8 @@ pub struct Stats {
     pub clients: usize,
     /// Requests not answered yet.
     pub open_requests: usize,
+    /// Requests that wait for etcd or for their next round.
+    pub waiting_requests: usize,
     /// Requests ever received.
     pub requests: u64,
     /// Connections to brokers, dials included.
@@ -209,6 +211,7 @@ impl Listener {
                 self.with(ctx, cluster, client, out, |machine, env| machine.on_dial_timer(env))
             }
             Timer::ClientIdle(client) => self.with(ctx, cluster, client, out, |machine, env| machine.on_idle(env)),
+            Timer::ClientTurn(client) => self.with(ctx, cluster, client, out, |machine, env| machine.on_turn(env)),
             Timer::ClientFrame(client) => {
                 self.with(ctx, cluster, client, out, |machine, env| machine.on_frame_timer(env));
             }
@@ -235,6 +238,7 @@ impl Listener {
         Stats {
             clients: self.clients.len(),
             open_requests: self.clients.values().map(Client::open_requests).sum(),
+            waiting_requests: self.shared.requests.len(),
             requests: self.shared.last_request,
             broker_connections: self.shared.connections.len(),
             frame_bytes: self.shared.memory.reserved(),

@@ -21,8 +21,9 @@ use crate::time::Monotonic;
 use crate::timers::Timer;
 
 /// Longest answer that is accepted of a broker, bytes. A Fetch answer is at most what the client asked for and one
-/// batch more, so this only bounds what a peer that is no broker can make us hold.
-const ANSWER_MAX_BYTES: usize = i32::MAX as usize;
+/// batch more, so this only bounds what a peer that is no broker can make us hold. Below the longest frame there can be,
+/// for it may have to be encoded anew in a version that takes more room.
+const ANSWER_MAX_BYTES: usize = 1 << 30;
 
 /// What an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +65,15 @@ pub(super) struct Wires<'a> {
     pub(super) candidates: &'a [Address],
     /// Whether what is known of the cluster may be used; past the TTL no connection is handed out.
     pub(super) fresh: bool,
+    /// Whether the leases are proven, too: what has waited was routed by them some time ago.
+    pub(super) routes_are_proven: bool,
+}
+
+impl Wires<'_> {
+    /// Whether a part that has waited may still go where it was routed to.
+    fn still_lead(&self, search: &Search) -> bool {
+        self.fresh && (search.wants_any() || self.routes_are_proven)
+    }
 }
 
 struct Broker {
@@ -82,13 +92,15 @@ pub(super) struct Pool {
     sticky: Option<Address>,
     /// Between two attempts, with the time of the next.
     pausing: Vec<(Monotonic, Search)>,
-    /// When the first part of a request began to wait: all its dials and waits together are bounded.
-    waiting_since: BTreeMap<RequestId, Monotonic>,
+    /// How long a request may still wait for brokers: all its dials and waits together are bounded. Only what has waited
+    /// is in it.
+    patience: BTreeMap<RequestId, Duration>,
     /// Last dials that failed; such brokers are tried last for a while.
     failed: BTreeMap<Address, Monotonic>,
     /// Brokers that do not read.
     clogged: BTreeSet<BrokerConnectionId>,
-    paused: bool,
+    /// Since when the client does not take its answers.
+    paused: Option<Monotonic>,
     /// The client is gone: no more waits, no more attempts.
     ending: bool,
     /// Position in the round robin; drawn at first use.
@@ -104,10 +116,10 @@ impl Pool {
             by_address: BTreeMap::new(),
             sticky: None,
             pausing: Vec::new(),
-            waiting_since: BTreeMap::new(),
+            patience: BTreeMap::new(),
             failed: BTreeMap::new(),
             clogged: BTreeSet::new(),
-            paused: false,
+            paused: None,
             ending: false,
             turn: None,
             scratch: Vec::new(),
@@ -136,14 +148,14 @@ impl Pool {
             self.write(ctx, id, outbound, wires);
             return;
         }
-        let since = *self.waiting_since.entry(outbound.ticket.request).or_insert(now);
-        let search = Search::new(target, outbound, since + ctx.config.cluster.connect_total);
+        let patience = *self.patience.entry(outbound.ticket.request).or_insert(ctx.config.cluster.connect_total);
+        let search = Search::new(target, outbound, now + patience);
         self.look(ctx, search, wires);
     }
 
     /// The request is over: nothing more is sent for it.
     pub(super) fn forget(&mut self, request: RequestId) {
-        if self.waiting_since.remove(&request).is_none() {
+        if self.patience.remove(&request).is_none() {
             return;
         }
         self.pausing.retain(|(_, search)| search.request() != request);
@@ -153,15 +165,18 @@ impl Pool {
     }
 
     /// The client does not take its answers: no broker may add to them.
-    pub(super) fn pause(&mut self, wires: &mut Wires<'_>) {
-        self.paused = true;
+    pub(super) fn pause(&mut self, now: Monotonic, wires: &mut Wires<'_>) {
+        self.paused.get_or_insert(now);
         let ready = self.brokers.iter().filter(|(_, broker)| broker.connection.is_ready());
         wires.decisions.extend(ready.map(|(id, _)| Decision::PauseBroker { connection: *id }));
     }
 
     /// The client takes its answers again.
-    pub(super) fn resume(&mut self, wires: &mut Wires<'_>) {
-        self.paused = false;
+    pub(super) fn resume(&mut self, now: Monotonic, wires: &mut Wires<'_>) {
+        if let Some(since) = self.paused.take() {
+            // Answers may have come in time and wait in the socket.
+            self.brokers.values_mut().for_each(|broker| broker.connection.excuse(now.since(since)));
+        }
         let ready = self.brokers.iter().filter(|(_, broker)| broker.connection.is_ready());
         wires.decisions.extend(ready.map(|(id, _)| Decision::ResumeBroker { connection: *id }));
     }
@@ -186,7 +201,7 @@ impl Pool {
         }
         self.by_address.clear();
         self.pausing.clear();
-        self.waiting_since.clear();
+        self.patience.clear();
     }
 
     /// A fact about one of the sockets. One that is not known any more changes nothing.
@@ -230,7 +245,7 @@ impl Pool {
     /// The deadline of a connection has come, or one that is no longer the oldest.
     pub(super) fn on_deadline(&mut self, ctx: &mut Context<'_>, id: BrokerConnectionId, wires: &mut Wires<'_>) {
         let Some(broker) = self.brokers.get_mut(&id) else { return };
-        if self.paused && broker.connection.is_ready() {
+        if self.paused.is_some() && broker.connection.is_ready() {
             // Its answers may wait in the socket because the client does not take them: that is not the broker's
             // fault, and what is read after the pause must still count.
             ctx.timers.set(Timer::BrokerConnection(id), ctx.now.monotonic + ctx.config.cluster.dial_timeout);
@@ -305,10 +320,22 @@ impl Pool {
         let id = existing.unwrap_or_else(|| self.dial(ctx, address, wires));
         let broker = self.brokers.get_mut(&id).expect("every address leads to a connection");
         if broker.connection.is_ready() {
-            self.write(ctx, id, search.outbound, wires);
+            self.write_waited(ctx, id, search, wires);
         } else {
             broker.waiting.push_back(search);
             self.arm_dial_timer(ctx);
+        }
+    }
+
+    /// Writes what has waited, unless the knowledge that has brought it here is too old by now.
+    fn write_waited(&mut self, ctx: &mut Context<'_>, id: BrokerConnectionId, search: Search, wires: &mut Wires<'_>) {
+        if let Some(patience) = self.patience.get_mut(&search.request()) {
+            *patience = search.give_up_at.since(ctx.now.monotonic).min(*patience);
+        }
+        if wires.still_lead(&search) {
+            self.write(ctx, id, search.outbound, wires);
+        } else {
+            wires.events.push_back(search.not_sent());
         }
     }
 
@@ -346,7 +373,7 @@ impl Pool {
                 Event::Ready => {
                     broker.was_ready = true;
                     self.failed.remove(broker.connection.address());
-                    if self.paused {
+                    if self.paused.is_some() {
                         wires.decisions.push(Decision::PauseBroker { connection: id });
                     }
                 }
@@ -371,11 +398,7 @@ impl Pool {
         }
         if broker.connection.is_ready() && !broker.waiting.is_empty() {
             for search in mem::take(&mut broker.waiting) {
-                if wires.fresh {
-                    self.write(ctx, id, search.outbound, wires);
-                } else {
-                    wires.events.push_back(search.not_sent());
-                }
+                self.write_waited(ctx, id, search, wires);
             }
             self.arm_dial_timer(ctx);
         }
@@ -415,7 +438,9 @@ impl Pool {
             self.scratch = events;
         }
         if !broker.was_ready {
-            self.failed.insert(address.clone(), ctx.now.monotonic);
+            let (now, recently) = (ctx.now.monotonic, ctx.config.cluster.connect_backoff);
+            self.failed.retain(|_, at| now.since(*at) <= recently);
+            self.failed.insert(address.clone(), now);
         }
         for mut search in broker.waiting {
             if broker.was_ready {

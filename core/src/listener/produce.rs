@@ -26,19 +26,12 @@ pub(super) type ProduceSteps = Vec<(RequestId, Step)>;
 pub(super) struct Producer {
     lanes: LaneTable,
     requests: BTreeMap<RequestId, Produce>,
-    asking: Vec<Asking>,
+    /// Lanes that wait for etcd, by the request that has asked.
+    asking: BTreeMap<(RequestId, Question), Vec<(LaneId, Lesson)>>,
     sends: Vec<Send>,
     /// Requests of which a partition was answered in this call.
     touched: Vec<RequestId>,
     scratch: Vec<LaneStep>,
-}
-
-/// A lane that waits for etcd.
-struct Asking {
-    request: RequestId,
-    question: Question,
-    lane: LaneId,
-    lesson: Lesson,
 }
 
 /// A batch that may leave now.
@@ -52,14 +45,14 @@ impl Producer {
         Self {
             lanes: LaneTable::new(),
             requests: BTreeMap::new(),
-            asking: Vec::new(),
+            asking: BTreeMap::new(),
             sends: Vec::new(),
             touched: Vec::new(),
             scratch: Vec::new(),
         }
     }
 
-    /// Takes a request, later than all before. Cluster knowledge is fresh by now.
+    /// Takes a request, later than all before, and tells how many partitions it has. Cluster knowledge is fresh by now.
     pub(super) fn submit(
         &mut self,
         ctx: &Context<'_>,
@@ -67,7 +60,7 @@ impl Producer {
         id: RequestId,
         head: RequestHead,
         out: &mut ProduceSteps,
-    ) -> Result<(), Undecodable> {
+    ) -> Result<usize, Undecodable> {
         self.lanes.retire_idle();
         let request = Produce::new(head, &mut self.lanes)?;
         let count = request.len();
@@ -80,7 +73,7 @@ impl Producer {
         }
         self.touched.push(id);
         self.flush(out);
-        Ok(())
+        Ok(count)
     }
 
     /// A part of a request is over.
@@ -127,14 +120,10 @@ impl Producer {
         question: &Question,
         out: &mut ProduceSteps,
     ) {
-        let (answered, waiting) = mem::take(&mut self.asking)
-            .into_iter()
-            .partition::<Vec<_>, _>(|asking| asking.request == id && asking.question == *question);
-        self.asking = waiting;
-        for asking in answered {
+        for (lane, lesson) in self.asking.remove(&(id, question.clone())).unwrap_or_default() {
             let mut steps = mem::take(&mut self.scratch);
-            self.lanes.on_learned(asking.lane, asking.lesson, cluster, ctx.now.monotonic, &mut steps);
-            self.take_steps(id, asking.lane, steps, out);
+            self.lanes.on_learned(lane, lesson, cluster, ctx.now.monotonic, &mut steps);
+            self.take_steps(id, lane, steps, out);
         }
         self.flush(out);
     }
@@ -171,11 +160,11 @@ impl Producer {
                 LaneStep::Learn { batch, lesson } => {
                     let question = self.question(lane, lesson);
                     let request = batch.request;
-                    let is_open = |asking: &Asking| asking.request == request && asking.question == question;
-                    if !self.asking.iter().any(is_open) {
-                        out.push((request, Step::Ask(question.clone())));
+                    let waiting = self.asking.entry((request, question.clone())).or_default();
+                    if waiting.is_empty() {
+                        out.push((request, Step::Ask(question)));
                     }
-                    self.asking.push(Asking { request, question, lane, lesson });
+                    waiting.push((lane, lesson));
                 }
                 LaneStep::Forget => {
                     let (topic, partition) = self.lanes.partition(lane);

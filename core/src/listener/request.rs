@@ -168,6 +168,11 @@ pub(crate) trait RequestMachine {
         steps: &mut Vec<Step>,
     );
 
+    /// How many items it consists of: partitions, groups. Each takes memory, whatever it was on the wire.
+    fn items(&self) -> usize {
+        1
+    }
+
     /// The time of [`Step::Wake`] has come.
     fn on_wake(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, steps: &mut Vec<Step>);
 }

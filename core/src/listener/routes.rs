@@ -22,6 +22,17 @@ pub(crate) enum Key {
 }
 
 impl Key {
+    /// Where it leads when nobody owns it.
+    fn without_owner(&self, cluster: &Cluster) -> Way {
+        match self {
+            Self::Partition { topic, partition } => {
+                let choice = cluster.stable_choice(topic, *partition);
+                choice.map_or(Way::Stale, |address| Way::Broker(address.clone()))
+            }
+            Self::Group(_) | Self::Anyone => Way::Anyone,
+        }
+    }
+
     /// What reads its owner anew.
     fn question(&self) -> Option<Question> {
         match self {
@@ -69,22 +80,18 @@ impl Routes {
             Service::AfterRead => return self.unless_asked(Question::Freshness, Way::Stale),
             Service::Refused(_) => return Way::Stale,
         }
-        let (owner, nobody) = match key {
+        let owner = match key {
             Key::Partition { topic, partition } if cluster.lacks_partition(topic, *partition) => {
                 return self.unless_asked(Question::Snapshot, Way::Absent);
             }
-            Key::Partition { topic, partition } => {
-                let choice = cluster.stable_choice(topic, *partition);
-                let nobody = choice.map_or(Way::Stale, |address| Way::Broker(address.clone()));
-                (cluster.partition_owner(now, topic, *partition), nobody)
-            }
-            Key::Group(group) => (cluster.coordinator(now, group), Way::Anyone),
-            Key::Anyone => (Owner::Nobody, Way::Anyone),
+            Key::Partition { topic, partition } => cluster.partition_owner(now, topic, *partition),
+            Key::Group(group) => cluster.coordinator(now, group),
+            Key::Anyone => Owner::Nobody,
         };
         let way = match owner {
             Owner::Broker(address) => Way::Broker(address),
-            Owner::Nobody => nobody,
-            Owner::UnknownBroker(_) => self.unless_asked(Question::Snapshot, nobody),
+            Owner::Nobody => key.without_owner(cluster),
+            Owner::UnknownBroker(_) => self.unless_asked(Question::Snapshot, key.without_owner(cluster)),
             Owner::Unproven => self.unless_asked(Question::Freshness, Way::Stale),
         };
         if matches!(way, Way::Broker(_) | Way::Anyone) && !self.open.contains(&Question::Freshness) {

@@ -307,5 +307,9 @@ impl<R: Items> RequestMachine for Split<R> {
         }
     }
 
+    fn items(&self) -> usize {
+        self.places.len()
+    }
+
     fn on_wake(&mut self, _: &mut Context<'_>, _: &Cluster, _: &mut Vec<Step>) {}
 }

@@ -55,6 +55,12 @@ impl Reading {
         std::mem::take(&mut self.active)
     }
 
+    /// Whether a whole frame has come.
+    pub(super) fn has_frame(&self) -> bool {
+        let announced = self.splitter.announced();
+        announced.is_ok_and(|announced| announced.is_some_and(|bytes| bytes <= self.splitter.buffered()))
+    }
+
     /// The next frame with what is reserved for it; `None` while it is not complete or there is no room.
     pub(super) fn next_frame(
         &mut self,

@@ -46,6 +46,10 @@ pub(crate) fn refusal(
     response
 }
 
+/// Most bytes of records that several brokers' answers make together, however much the client takes: the frame around
+/// them has an end.
+const MOST_BYTES: usize = 1 << 30;
+
 /// Puts partitions, in request order, under their topics. With a limit, no more bytes of records are given than that,
 /// except for the first partition that has any; partitions beyond it are as if they had none yet.
 pub(crate) fn response(
@@ -78,7 +82,7 @@ struct Budget {
 
 impl Budget {
     fn new(limit: Option<i32>) -> Self {
-        Self { left: limit.map(|limit| usize::try_from(limit).unwrap_or(0)), spent: false }
+        Self { left: limit.map(|limit| usize::try_from(limit).unwrap_or(0).min(MOST_BYTES)), spent: false }
     }
 
     fn apply(&mut self, mut data: PartitionData) -> PartitionData {

@@ -134,3 +134,53 @@ fn a_client_is_read_again_when_every_broker_reads() {
     bench.hang_up("b:1", 0);
     assert!(!bench.peer(CLIENT).paused, "one that is gone does not count");
 }
+
+#[test]
+fn past_the_ttl_of_the_leases_no_batch_is_handed_to_their_owner() {
+    let mut bench = Bench::with(|config| config.cluster.cache_ttl = Duration::from_secs(12));
+    bench.leases_are_unreadable = true;
+    bench.pass(Duration::from_secs(10));
+    bench.deaf.insert("a:1".into());
+    bench.send(&produce(1, &[0]));
+    bench.pass(Duration::from_secs(3));
+    let connection = bench.sockets[0].connection;
+    bench.socket(connection).state = SocketState::Open;
+    bench.broker(input::Broker::Connected { connection });
+    bench.run();
+    assert!(!bench.has_request("a:1"), "the snapshot is fresh, the lease is not");
+    assert_eq!(bench.produced(9), [(0, 7, -1)]);
+}
+
+#[test]
+fn only_waiting_for_a_broker_uses_the_patience_for_it_up() {
+    let mut bench = Bench::new();
+    bench.deaf.insert("a:1".into());
+    bench.send(&frame(1, 9, &ProduceRequest { timeout_ms: 60_000, ..produce_of(-1, &[0]) }));
+    bench.pass(Duration::from_secs(4));
+    let connection = bench.sockets[0].connection;
+    bench.socket(connection).state = SocketState::Open;
+    bench.broker(input::Broker::Connected { connection });
+    bench.run();
+    // The broker takes its time, then it is another one's turn.
+    bench.pass(Duration::from_secs(30));
+    bench.own(0, 2);
+    bench.serve_produce("a:1", 6);
+    bench.serve_produce("c:1", 0);
+    assert_eq!(bench.code(), 0);
+}
+
+#[test]
+fn answers_that_waited_for_the_client_are_not_late() {
+    let mut bench = Bench::new();
+    bench.send(&produce(1, &[0]));
+    bench.send(&produce(2, &[0]));
+    bench.client(input::Client::Clogged { client: CLIENT });
+    bench.run();
+    bench.pass(Duration::from_secs(60));
+    bench.client(input::Client::Drained { client: CLIENT });
+    bench.run();
+    bench.serve_produce("a:1", 0);
+    bench.pass(Duration::from_millis(10));
+    bench.serve_produce("a:1", 0);
+    assert_eq!([bench.code(), bench.code()], [0, 0]);
+}

@@ -1,6 +1,7 @@
 //! The listener against the real cluster machine, the etcd model and brokers that answer as the test says.
 
 mod connecting;
+mod limits;
 mod order;
 mod produce;
 mod reading;
@@ -75,6 +76,8 @@ struct Bench {
     watches: BTreeMap<cluster::Source, WatchToken>,
     /// Nothing that is asked of etcd is answered before it is up again.
     etcd_is_down: bool,
+    /// The leases cannot be read, the snapshot can.
+    leases_are_unreadable: bool,
     etcd_orders: Vec<(cluster::Read, crate::etcd::Request)>,
     cluster_decisions: Vec<cluster::Decision>,
     decisions: Vec<Decision>,
@@ -112,6 +115,7 @@ impl Bench {
             facts: WatchFacts::new(),
             watches: BTreeMap::new(),
             etcd_is_down: false,
+            leases_are_unreadable: false,
             etcd_orders: Vec::new(),
             cluster_decisions: Vec::new(),
             decisions: Vec::new(),
@@ -206,8 +210,13 @@ impl Bench {
                 self.tell();
             } else if !self.etcd_orders.is_empty() {
                 let (read, request) = self.etcd_orders.remove(0);
-                let reply = self.etcd.request(self.now, Link::default(), &request, &mut self.facts);
-                self.with_cluster(|cluster, ctx, out| cluster.on_finished(ctx, read, reply.outcome, out));
+                let is_lease = matches!(read, cluster::Read::Leases(_) | cluster::Read::Proof(_));
+                let outcome = if is_lease && self.leases_are_unreadable {
+                    Outcome::Unknown("unreadable".into())
+                } else {
+                    self.etcd.request(self.now, Link::default(), &request, &mut self.facts).outcome
+                };
+                self.with_cluster(|cluster, ctx, out| cluster.on_finished(ctx, read, outcome, out));
             } else {
                 return;
             }
