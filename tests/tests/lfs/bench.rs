@@ -6,7 +6,7 @@ use bytes::Bytes;
 use kafscale_proxy_core::inputs::ExchangeId;
 use kafscale_proxy_core::model::Link;
 use kafscale_proxy_core::{Config, LfsConfig, LfsStats, ListenerConfig};
-use kafscale_proxy_tests::world::invariants::{check_blobs, envelopes, leftovers};
+use kafscale_proxy_tests::world::invariants::{Envelope, check_blobs, envelopes, leftovers};
 use kafscale_proxy_tests::world::{BodyEnd, HttpClient, Plan, World};
 
 pub(crate) const TOPIC: &str = "demo";
@@ -80,6 +80,19 @@ pub(crate) fn upload_by(world: &mut World, client: HttpClient, headers: &[(&str,
         head = head.header(*name, *value);
     }
     let (head, ()) = head.body(()).expect("headers of tests are valid").into_parts();
+    world.request(0, head, client)
+}
+
+/// The request of a client that wants the blob of an envelope.
+pub(crate) fn download_request(envelope: &Envelope) -> HttpClient {
+    let integrity = serde_json::json!({ "sha256": envelope.sha256, "size": envelope.size });
+    let body = serde_json::json!({ "bucket": "blobs", "key": envelope.key, "integrity": integrity });
+    HttpClient::new([Bytes::from(body.to_string())], BodyEnd::Whole)
+}
+
+/// Begins `POST /lfs/download`.
+pub(crate) fn download(world: &mut World, client: HttpClient) -> ExchangeId {
+    let (head, ()) = http::Request::post("/lfs/download").body(()).expect("a fixed request is valid").into_parts();
     world.request(0, head, client)
 }
 

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use kafscale_proxy_core::inputs::ExchangeId;
 use kafscale_proxy_core::model::s3::Trouble;
 use kafscale_proxy_core::model::{Fate, Link};
 use kafscale_proxy_tests::world::invariants::{Envelope, envelopes};
 use kafscale_proxy_tests::world::{BodyEnd, HttpClient, S3Fault, S3Verb, World};
 
-use crate::bench::{answer, bytes, config, rest, slow, stats, upload_by, world};
+use crate::bench::{answer, bytes, config, download, download_request, rest, slow, stats, upload_by, world};
 
 /// Longer than what is verified in memory.
 const IN_FILE: usize = 300_000;
@@ -30,22 +29,11 @@ fn world_with(length: usize) -> (World, Envelope) {
     (world, envelope)
 }
 
-fn request(envelope: &Envelope) -> HttpClient {
-    let integrity = serde_json::json!({ "sha256": envelope.sha256, "size": envelope.size });
-    let body = serde_json::json!({ "bucket": "blobs", "key": envelope.key, "integrity": integrity });
-    HttpClient::new([Bytes::from(body.to_string())], BodyEnd::Whole)
-}
-
-fn download(world: &mut World, client: HttpClient) -> ExchangeId {
-    let (head, ()) = http::Request::post("/lfs/download").body(()).expect("a fixed request is valid").into_parts();
-    world.request(0, head, client)
-}
-
 #[test]
 fn whole_blobs_are_served_from_memory_and_from_a_file() {
     for length in [1, IN_MEMORY, IN_MEMORY + 1, IN_FILE] {
         let (mut world, envelope) = world_with(length);
-        let exchange = download(&mut world, request(&envelope));
+        let exchange = download(&mut world, download_request(&envelope));
         rest(&mut world, &format!("{length} bytes"));
         let client = world.exchange(exchange);
         assert_eq!(client.status(), Some(200));
@@ -78,7 +66,7 @@ fn blobs_that_are_not_what_the_envelope_says() {
         for (name, change, status, code) in rows {
             let (mut world, mut envelope) = world_with(length);
             change(&mut envelope);
-            let exchange = download(&mut world, request(&envelope));
+            let exchange = download(&mut world, download_request(&envelope));
             rest(&mut world, name);
             if status == 200 {
                 assert_eq!(world.exchange(exchange).body(), bytes(length), "{name}");
@@ -99,13 +87,13 @@ fn failures_of_the_store() {
                 let name = format!("{fault:?} {times} times");
                 let (mut world, envelope) = world_with(length);
                 (0..times).for_each(|_| world.faults.strike_s3(S3Verb::Get, fault));
-                let exchange = download(&mut world, request(&envelope));
+                let exchange = download(&mut world, download_request(&envelope));
                 rest(&mut world, &name);
                 assert_eq!(answer(&world, exchange), Some((expected.0, expected.1.into())), "{name}");
             }
         }
         let (mut world, envelope) = world_with(length);
-        let exchange = download(&mut world, request(&envelope));
+        let exchange = download(&mut world, download_request(&envelope));
         world.run_until(Duration::from_secs(1), "the object is open", |world| {
             world.trace.matching("ReadObject").count() > 0
         });
@@ -120,12 +108,12 @@ fn failures_of_the_store() {
 fn failures_of_temporary_storage() {
     let (mut world, envelope) = world_with(IN_FILE);
     world.faults.break_files(true);
-    let exchange = download(&mut world, request(&envelope));
+    let exchange = download(&mut world, download_request(&envelope));
     rest(&mut world, "no file can be made");
     assert_eq!(answer(&world, exchange), Some((500, "temp_storage_failed".into())));
 
     let (mut world, envelope) = world_with(IN_FILE);
-    let exchange = download(&mut world, request(&envelope));
+    let exchange = download(&mut world, download_request(&envelope));
     world
         .run_until(Duration::from_secs(1), "the answer has begun", |world| world.exchange(exchange).status().is_some());
     world.faults.break_files(true);
@@ -139,7 +127,7 @@ fn the_client_goes_at_any_moment() {
     for length in [IN_MEMORY, IN_FILE] {
         for steps in 0.. {
             let (mut world, envelope) = world_with(length);
-            let exchange = download(&mut world, request(&envelope));
+            let exchange = download(&mut world, download_request(&envelope));
             world.run_steps(steps);
             let over = world.exchange(exchange).is_complete();
             world.leave(exchange);
@@ -156,7 +144,7 @@ fn the_client_goes_at_any_moment() {
 fn a_client_that_stands_still_is_cut_off() {
     for length in [IN_MEMORY, IN_FILE] {
         let (mut world, envelope) = world_with(length);
-        let exchange = download(&mut world, request(&envelope).that_stands_still());
+        let exchange = download(&mut world, download_request(&envelope).that_stands_still());
         world.run(Duration::from_secs(250));
         assert!(!world.exchange(exchange).is_aborted(), "{length}: within the write timeout");
         world.run(Duration::from_secs(60));
@@ -168,7 +156,7 @@ fn a_client_that_stands_still_is_cut_off() {
 #[test]
 fn a_client_that_pauses_gets_everything() {
     let (mut world, envelope) = world_with(IN_FILE);
-    let exchange = download(&mut world, request(&envelope).that_stands_still());
+    let exchange = download(&mut world, download_request(&envelope).that_stands_still());
     world.run(Duration::from_secs(200));
     world.take_answer_on(exchange);
     rest(&mut world, "paused");
@@ -181,7 +169,7 @@ fn neither_etcd_nor_a_broker_is_needed() {
     (0..3).for_each(|broker| world.crash(broker));
     world.etcd.link = Link { fate: Fate::Refused, delay: Duration::ZERO };
     world.run(Duration::from_secs(100));
-    let exchange = download(&mut world, request(&envelope));
+    let exchange = download(&mut world, download_request(&envelope));
     rest(&mut world, "alone");
     assert_eq!(world.exchange(exchange).body(), bytes(IN_FILE));
 }
@@ -190,7 +178,7 @@ fn neither_etcd_nor_a_broker_is_needed() {
 fn the_end_does_not_wait_for_a_download_for_ever() {
     let (mut world, envelope) = world_with(IN_FILE);
     world.faults.strike_s3(S3Verb::Get, S3Fault::Way(slow(25)));
-    download(&mut world, request(&envelope));
+    download(&mut world, download_request(&envelope));
     world.run(Duration::from_secs(1));
     world.request_shutdown(0);
     world.run(Duration::from_secs(10));

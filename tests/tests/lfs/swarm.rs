@@ -8,9 +8,10 @@ use kafscale_proxy_core::kafka::ErrorCode;
 use kafscale_proxy_core::model::broker::Fault;
 use kafscale_proxy_core::model::s3::Trouble;
 use kafscale_proxy_core::model::{Fate, Link};
+use kafscale_proxy_tests::world::invariants::envelopes;
 use kafscale_proxy_tests::world::{BodyEnd, HttpClient, Plan, S3Fault, S3Verb, World};
 
-use crate::bench::{PART, TOPIC, answer, bytes, config, pieces, rest, upload_by};
+use crate::bench::{PART, TOPIC, answer, bytes, config, download, download_request, pieces, rest, upload_by};
 
 const SEEDS: u64 = 60;
 const UPLOADS: usize = 12;
@@ -20,7 +21,8 @@ fn pick<T: Copy>(world: &mut World, from: &[T]) -> T {
 }
 
 fn fate(world: &mut World) -> Fate {
-    pick(world, &[Fate::Delivered, Fate::Refused, Fate::ReplyLost, Fate::RequestLost])
+    let good = Fate::Delivered;
+    pick(world, &[good, good, good, good, Fate::Refused, Fate::ReplyLost, Fate::RequestLost])
 }
 
 fn delay(world: &mut World) -> Duration {
@@ -79,6 +81,20 @@ fn disturb(world: &mut World, uploads: &[ExchangeId]) {
     }
 }
 
+/// Asks for a blob of some record, if there is one; now and then by a client that does not take it.
+fn download_anything(world: &mut World) {
+    let stored = envelopes(&world.log);
+    if stored.is_empty() {
+        return;
+    }
+    let place = world.choices.between(0, stored.len() as u64 - 1) as usize;
+    let client = match world.choices.one_in(4) {
+        true => download_request(&stored[place]).that_stands_still(),
+        false => download_request(&stored[place]),
+    };
+    download(world, client);
+}
+
 fn calm_down(world: &mut World) {
     world.s3.link = Link::default();
     world.etcd.link = Link::default();
@@ -90,7 +106,12 @@ fn uploads_among_faults() {
     let (mut successes, mut failures, mut deletes) = (0, 0, 0);
     for seed in 0..SEEDS {
         let topics = vec![(TOPIC.into(), 2)];
-        let mut world = World::new(Plan { seed, config: config(), shards: 1, brokers: 3, topics, min_part_bytes: 1 });
+        let mut config = config();
+        let lfs = config.lfs.as_mut().expect("the API is on");
+        // Seldom enough for all: waiting for memory and for temporary storage is part of it.
+        lfs.upload_memory_bytes = 5 * PART;
+        lfs.download_disk_bytes = 8 * PART as u64;
+        let mut world = World::new(Plan { seed, config, shards: 1, brokers: 3, topics, min_part_bytes: 1 });
         world.run(Duration::from_secs(1));
         let mut uploads = Vec::new();
         for _ in 0..UPLOADS {
@@ -98,7 +119,10 @@ fn uploads_among_faults() {
             let end =
                 pick(&mut world, &[BodyEnd::Whole, BodyEnd::Whole, BodyEnd::Whole, BodyEnd::Cut, BodyEnd::Stalls]);
             uploads.push(upload_by(&mut world, HttpClient::new(pieces(&bytes(length)), end), &[]));
-            for _ in 0..world.choices.between(0, 3) {
+            if world.choices.one_in(3) {
+                download_anything(&mut world);
+            }
+            for _ in 0..world.choices.between(0, 2) {
                 disturb(&mut world, &uploads);
                 let steps = world.choices.between(0, 40) as usize;
                 world.run_steps(steps);
@@ -106,7 +130,8 @@ fn uploads_among_faults() {
         }
         world.run(Duration::from_secs(60));
         calm_down(&mut world);
-        world.run(Duration::from_secs(200));
+        // Longer than an answer may stand still.
+        world.run(Duration::from_secs(400));
         rest(&mut world, &format!("seed {seed}"));
         for exchange in uploads {
             match answer(&world, exchange) {
