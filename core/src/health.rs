@@ -15,6 +15,7 @@ use http::{Method, Response, StatusCode};
 use crate::cluster::{NotServing, Service};
 use crate::effect::ResponseBody;
 use crate::input::ExchangeId;
+use crate::planted::{Bug, planted};
 use crate::shutdown::Shutdown;
 
 /// Longest wait of a readiness probe for etcd.
@@ -88,6 +89,7 @@ fn readiness(shutdown: &Shutdown, service: Service) -> Answer {
     match (shutdown, service) {
         (Shutdown::Grace | Shutdown::Draining | Shutdown::Over, _) => not_ready("shutting down"),
         (Shutdown::Running, Service::Serving) => text(StatusCode::OK, "ready"),
+        (Shutdown::Running, _) if planted(Bug::ReadyForEver) => text(StatusCode::OK, "ready"),
         (Shutdown::Running, Service::Refused(NotServing::NoBrokers)) => {
             not_ready("no backends available: etcd lists no broker")
         }

@@ -23,6 +23,7 @@ mod listener;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
 mod operation;
+pub mod planted;
 mod proxy;
 mod random;
 pub mod s3;

@@ -7,11 +7,14 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use uuid::Uuid;
 
+use crate::planted::{Bug, planted};
+
 /// The only source of randomness of a [`crate::Proxy`].
 pub(crate) struct Random(ChaCha8Rng);
 
 impl Random {
     pub(crate) fn new(seed: [u8; 32]) -> Self {
+        let seed = if planted(Bug::KeysRepeated) { [0; 32] } else { seed };
         Self(ChaCha8Rng::from_seed(seed))
     }
 

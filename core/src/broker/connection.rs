@@ -9,6 +9,7 @@ use super::handshake::{SaslPlain, Step, VersionRanges};
 use crate::cluster::Address;
 use crate::kafka::{ResponseHeader, Splitter, payload};
 use crate::lifecycle::Lifecycle;
+use crate::planted::{Bug, planted};
 use crate::time::Monotonic;
 
 /// A request on its way to a broker. `R` tells the owner what the answer is for.
@@ -227,7 +228,8 @@ impl<R> Connection<R> {
     /// The socket is gone; it had accepted so many of the written bytes.
     pub(crate) fn closed(mut self, accepted_bytes: u64, out: &mut Vec<Event<R>>) {
         for request in self.in_flight.drain(..) {
-            let fate = if request.begin >= accepted_bytes { Fate::NotApplied } else { Fate::Unknown };
+            let unsent = request.begin >= accepted_bytes || planted(Bug::LostIsNotApplied);
+            let fate = if unsent { Fate::NotApplied } else { Fate::Unknown };
             out.push(Event::Unanswered { reply_to: request.reply_to, fate });
         }
         if accepted_bytes < self.silent_end {
@@ -300,7 +302,7 @@ impl<R> Connection<R> {
     fn match_answer(&mut self, frame: BytesMut, out: &mut Vec<Event<R>>) -> Result<(), String> {
         let correlation_id = ResponseHeader::correlation_id(&frame).map_err(|error| error.to_string())?;
         let expected = self.in_flight.front().ok_or("an answer without a request")?.correlation_id;
-        if correlation_id != expected {
+        if correlation_id != expected && !planted(Bug::CorrelationUnchecked) {
             return Err(format!("correlation id {correlation_id} where {expected} is due"));
         }
         if let Some(request) = self.in_flight.pop_front() {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::Source;
 use super::freshness::Moment;
 use crate::etcd::{KeyValue, Keys, RangeRequest, RangeResponse, Revision, WatchEvent};
+use crate::planted::{Bug, planted};
 use crate::time::Monotonic;
 
 /// A lease prefix.
@@ -288,6 +289,7 @@ impl Leases {
             listed.revision = revision;
             match event {
                 WatchEvent::Put(kv) => listed.put(kv),
+                WatchEvent::Delete { .. } if planted(Bug::DeletedLeaseIgnored) => {}
                 WatchEvent::Delete { key, .. } => listed.delete(key),
             }
             if let Some((name, number)) = self.prefix.parse(key) {

@@ -2,6 +2,7 @@
 
 use crate::cluster::{Address, Cluster, NotServing, Owner, Question, Service};
 use crate::config::LfsConfig;
+use crate::planted::{Bug, planted};
 use crate::time::Monotonic;
 
 /// Questions that have been asked for this choice; each is asked once.
@@ -82,7 +83,7 @@ pub(crate) fn choose(
         Ok(false) => return Choice::Ask(Question::Freshness),
         Err(reason) => return Choice::Refused(reason),
     }
-    if is_static(cluster, config) {
+    if is_static(cluster, config) || planted(Bug::RoundRobin) {
         let mut brokers = listed(cluster, config);
         let start = turn % brokers.len().max(1);
         brokers.rotate_left(start);

@@ -15,6 +15,7 @@ use crate::http::error_body::{ApiError, Code};
 use crate::input::{self, ReadResult};
 use crate::lifecycle::Lifecycle;
 use crate::operation::Outcome;
+use crate::planted::{Bug, planted};
 use crate::s3::{Refusal, Response};
 use crate::time::Monotonic;
 use crate::timers::Timer;
@@ -364,6 +365,7 @@ impl Produce {
                 self.on_progress(call, Progress::Failed(Failure::ClientGone));
             }
             State::CheckingGeneration { .. } => self.end(call, Ending::ClientGone),
+            State::Publishing { .. } if planted(Bug::RetryForNobody) => {}
             State::Publishing { publish, .. } if !publish.is_sent() => self.end(call, Ending::ClientGone),
             State::Publishing { .. } | State::Stopping { .. } | State::Removing { .. } | State::Over => {}
         }
@@ -400,13 +402,17 @@ impl Produce {
     /// The TTL check before anything is uploaded, then the choice of the partition.
     fn gate(&mut self, call: &mut Call<'_, '_>, before: TopicGeneration, asked: bool) {
         let now = call.ctx.now.monotonic;
-        match broker_choice::may_serve(call.cluster, &call.shared.config, now, asked) {
+        let may_serve = broker_choice::may_serve(call.cluster, &call.shared.config, now, asked);
+        match if planted(Bug::UploadBeforeBroker) { Ok(true) } else { may_serve } {
             Ok(true) => match self.choose_partition(call) {
                 Ok(index) => {
                     let partition = Partition { topic: self.request.topic.clone(), index };
                     let attempts = call.shared.config.connect_attempts;
                     let mut reach = Reach::new(call, self.requester.exchange(), Vec::new(), attempts);
-                    let reached = reach.start(call, &partition, &mut self.link);
+                    let reached = match planted(Bug::UploadBeforeBroker) {
+                        true => Reached::Ready,
+                        false => reach.start(call, &partition, &mut self.link),
+                    };
                     self.enter(State::Reaching { before, partition, reach });
                     self.on_reached(call, reached);
                 }
@@ -505,6 +511,9 @@ impl Produce {
                 {
                     self.enter(State::Stopping { upload });
                     self.on_upload_failed(call, &failure);
+                    if planted(Bug::MismatchLeft) && failure == Failure::ChecksumMismatch {
+                        return self.enter(State::Over);
+                    }
                     self.when_settled(call);
                 }
             }
@@ -564,6 +573,7 @@ impl Produce {
                 if let State::Publishing { publish, .. } = &self.state
                     && !publish.is_sent()
                     && !self.requester.is_waiting()
+                    && !planted(Bug::RetryForNobody)
                 {
                     self.end(call, Ending::ClientGone);
                 }

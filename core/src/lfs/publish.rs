@@ -12,6 +12,7 @@ use crate::broker::Fate;
 use crate::cluster::{Address, Question};
 use crate::input::ExchangeId;
 use crate::lifecycle::Lifecycle;
+use crate::planted::{Bug, planted};
 use crate::timers::Timer;
 
 use super::Decision;
@@ -110,6 +111,14 @@ impl Publish {
         let reach = Reach::new(call, exchange, Vec::new(), call.shared.config.connect_attempts);
         let phase = Phase::Reaching(reach);
         let mut publish = Self { at: "Reaching", exchange, partition, frame, refused: Vec::new(), unsent: 0, phase };
+        if planted(Bug::ClosedLinkUnnoticed) && link.is_none() {
+            return (publish, Published::Ended(Ending::Ambiguous, None));
+        }
+        let open = link.as_ref().is_some_and(Link::is_ready);
+        if planted(Bug::TtlUncheckedAfterUpload) && open {
+            let published = publish.send(call, link);
+            return (publish, published);
+        }
         let published = publish.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link));
         (publish, published)
     }
@@ -233,7 +242,8 @@ impl Publish {
 
     /// The current owner unless it has refused, else one that was not asked; one attempt.
     fn next_broker(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Published {
-        self.enter(Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), 1)));
+        let refused = if planted(Bug::SameBrokerAgain) { Vec::new() } else { self.refused.clone() };
+        self.enter(Phase::Reaching(Reach::new(call, self.exchange, refused, 1)));
         self.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link))
     }
 

@@ -24,6 +24,7 @@ use crate::listener::pool::{Outbound, Pool, PoolEvent, Ticket, Wires};
 use crate::listener::produce::{ProduceSteps, Producer};
 use crate::listener::request::{Decision, Reply, RequestHead, RequestMachine, Step, Undecodable};
 use crate::listener::{RequestId, Shared, find_coordinator, metadata};
+use crate::planted::{Bug, planted};
 use crate::timers::Timer;
 use reading::Reading;
 
@@ -593,10 +594,19 @@ impl Client {
         env.out.push(Decision::Ask { question, request });
     }
 
+    /// The oldest request, once it is answered.
+    fn next_answered(&mut self) -> Option<Slot> {
+        let is_answered = |slot: &Slot| matches!(slot.state, State::Answered(_));
+        if planted(Bug::AnswersOutOfOrder) {
+            let position = self.slots.iter().position(is_answered)?;
+            return self.slots.remove(position);
+        }
+        self.slots.pop_front_if(|slot| is_answered(slot))
+    }
+
     /// Writes the answers that are due.
     fn release(&mut self, env: &mut Env<'_, '_>) {
-        while matches!(self.slots.front(), Some(Slot { state: State::Answered(_), .. })) {
-            let Some(slot) = self.slots.pop_front() else { return };
+        while let Some(slot) = self.next_answered() {
             self.held -= slot.size;
             env.shared.memory.release(slot.reserved);
             let State::Answered(reply) = slot.state else { return };

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use crate::cluster::Address;
 use crate::lifecycle::Lifecycle;
 use crate::listener::RequestId;
+use crate::planted::{Bug, planted};
 
 /// UNKNOWN_TOPIC_OR_PARTITION.
 const ABSENT: i16 = 3;
@@ -198,6 +199,12 @@ impl Lane {
     /// A new batch, later than all before.
     pub(super) fn offer(&mut self, batch: Batch, router: &impl Router, out: &mut Vec<LaneStep>) {
         let mut at = self.mode.name();
+        if planted(Bug::ParkedOvertaken)
+            && let (Mode::Resending { .. }, Route::Owner(to)) = (&self.mode, router.route(Asked::default()))
+        {
+            self.in_flight += 1;
+            return out.push(LaneStep::Send { batch, to });
+        }
         self.parked.push_back(batch);
         if self.parked.len() == 1 {
             self.pump(Asked::default(), router, out);
@@ -224,6 +231,11 @@ impl Lane {
                 self.pipelined(batch, result, router, out);
             }
             Mode::Draining { refused } => self.drained(batch, result, refused, router, out),
+            Mode::Resending { head, rest, stage } if planted(Bug::ParkedOvertaken) && batch != head.batch => {
+                self.mode = Mode::Resending { head, rest, stage };
+                let overtaken = Refused::first(batch, result, out);
+                out.extend(overtaken.map(Refused::fail));
+            }
             Mode::Resending { head, rest, stage: _ } => self.resent(head, rest, result, router, out),
         }
         LIFECYCLE.step(&mut at, self.mode.name());
@@ -288,6 +300,9 @@ impl Lane {
 
     /// A batch that may be in the log ends all earlier ones that are not: they may not follow it.
     fn judge(&mut self, batch: Batch, refused: Option<Refused>, out: &mut Vec<LaneStep>) -> Option<Refused> {
+        if planted(Bug::ResentAfterLater) {
+            return refused;
+        }
         let Some(refused) = refused else {
             self.newest = self.newest.max(Some(batch));
             return None;
@@ -377,7 +392,7 @@ impl Lane {
     }
 
     fn send_again(&mut self, head: &Refused, prefer: Option<Address>, out: &mut Vec<LaneStep>) -> Stage {
-        self.in_flight = 1;
+        self.in_flight += 1;
         self.address = None;
         out.push(LaneStep::Resend { batch: head.batch, prefer, not: head.tried.clone() });
         Stage::InFlight

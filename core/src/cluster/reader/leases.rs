@@ -5,6 +5,7 @@ use super::{Decision, Due, Moment, Progress, Read, Watch, order_range, range_res
 use crate::cluster::leases::{Expectation, Leases, Listed, Prefix, Verdict};
 use crate::etcd::{self, RangeResponse, Refusal, WatchEnd, WatchEvent};
 use crate::operation::Outcome;
+use crate::planted::{Bug, planted};
 
 /// A full reading of the prefix.
 struct Listing {
@@ -110,7 +111,8 @@ impl LeaseReader {
                 Progress::Pending
             }
             Ok(Some(listed)) => {
-                self.leases.on_listed(listed, listing.ordered);
+                let ordered = if planted(Bug::ClockAtAnswer) { now } else { listing.ordered };
+                self.leases.on_listed(listed, ordered);
                 self.distrusted = false;
                 self.behind = false;
                 self.due = Some(now.at + CYCLE);
@@ -132,6 +134,7 @@ impl LeaseReader {
     ) -> Progress {
         let Activity::Proving { ordered, expected } = self.activity else { return Progress::Pending };
         self.activity = Activity::Idle;
+        let ordered = if planted(Bug::ClockAtAnswer) { now } else { ordered };
         let answer = match range_response(outcome) {
             Ok(answer) => answer,
             Err(error) => return self.failed(now, error.text()),

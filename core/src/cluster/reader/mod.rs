@@ -17,6 +17,7 @@ use super::freshness::Moment;
 use super::{Decision, Read, Source};
 use crate::etcd::{self, Keys, RangeRequest, RangeResponse, Refusal, Revision, WatchRequest};
 use crate::operation::Outcome;
+use crate::planted::{Bug, planted};
 use crate::time::Monotonic;
 
 /// How often each source is read or proven again.
@@ -57,6 +58,7 @@ enum Watch {
 type Due = Option<Monotonic>;
 
 fn start_watch(source: Source, keys: Keys, start_revision: Revision, out: &mut Vec<Decision>) -> Watch {
+    let start_revision = if planted(Bug::WatchFromNow) { 0 } else { start_revision };
     out.push(Decision::Watch { source, request: WatchRequest { keys, start_revision } });
     Watch::Up
 }

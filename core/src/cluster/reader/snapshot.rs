@@ -7,6 +7,7 @@ use super::{Decision, Due, Moment, Progress, Read, Source, Watch, order_range, r
 use crate::cluster::snapshot::{Snapshot, SnapshotError};
 use crate::etcd::{self, Keys, RangeRequest, Refusal, Revision, WatchEnd, WatchEvent};
 use crate::operation::Outcome;
+use crate::planted::{Bug, planted};
 use crate::time::Monotonic;
 
 /// The snapshot key.
@@ -125,6 +126,9 @@ impl SnapshotReader {
         let answer = match range_response(outcome) {
             Ok(answer) => answer,
             Err(error) => {
+                if planted(Bug::FailedReadIsFresh) {
+                    self.proven = Some(ordered.at);
+                }
                 self.due = Some(now.at + RETRY);
                 return SnapshotStep::Read(Progress::Failed(error.text()));
             }
@@ -182,11 +186,15 @@ impl SnapshotReader {
 
     fn learned(&mut self, now: Moment, ordered: Moment, known: Known, out: &mut Vec<Decision>) -> Progress {
         let revision = known.revision;
+        if planted(Bug::EmptyListKept) && known.snapshot.addresses().is_empty() && self.known.is_some() {
+            return self.proven_by(now, ordered, revision, out);
+        }
         self.known = Some(known);
         self.proven_by(now, ordered, revision, out)
     }
 
     fn proven_by(&mut self, now: Moment, ordered: Moment, revision: Revision, out: &mut Vec<Decision>) -> Progress {
+        let ordered = if planted(Bug::ClockAtAnswer) { now } else { ordered };
         self.proven = self.proven.max(Some(ordered.at));
         self.due = Some(now.at + CYCLE);
         self.watch_from(revision, out);

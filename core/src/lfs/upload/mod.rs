@@ -15,6 +15,7 @@ use bytes::Bytes;
 use crate::input::{ExchangeId, ReadResult};
 use crate::lifecycle::Lifecycle;
 use crate::operation::Outcome;
+use crate::planted::{Bug, planted};
 use crate::s3::{Refusal, Request, Response};
 use crate::timers::Timer;
 
@@ -224,6 +225,7 @@ impl Upload {
             }
             ReadResult::Chunk(bytes) => self.take(call, bytes),
             ReadResult::End => self.end(call),
+            ReadResult::Broken(_) if planted(Bug::CutBodyIsWhole) => self.end(call),
             ReadResult::Broken(reason) => self.fail(call, Failure::Broken(reason)),
         }
     }
@@ -316,7 +318,7 @@ impl Upload {
             Outcome::NotApplied(refusal) => s3_call::is_transient(refusal),
             // The same bytes under the same key: a repetition makes it certain.
             Outcome::Unknown(_) => {
-                stored.late_put = true;
+                stored.late_put = !planted(Bug::UnknownPutForgotten);
                 true
             }
         };
@@ -419,6 +421,7 @@ impl Upload {
             UploadStep::Put => match (outcome, leftovers.object) {
                 (Outcome::NotApplied(_), _) | (Outcome::Applied(_), LeftObject::Late) => {}
                 (Outcome::Applied(_), LeftObject::None | LeftObject::Stored) => leftovers.object = LeftObject::Stored,
+                (Outcome::Unknown(_), _) if planted(Bug::UnknownPutForgotten) => {}
                 (Outcome::Unknown(_), _) => leftovers.object = LeftObject::Late,
             },
             UploadStep::Create => match s3_call::expect(outcome, upload_id) {
@@ -571,7 +574,9 @@ impl Upload {
             if let Some(max_bytes) = room.or_else(|| whole.then_some(1)).map(|room| room.min(READ_BYTES)) {
                 coming.reading = Some(max_bytes);
                 let give_up = call.ctx.now.monotonic + call.shared.config.read_timeout;
-                call.ctx.timers.set(Timer::ExchangeProgress(self.exchange), give_up);
+                if !planted(Bug::BodyTimerForgotten) {
+                    call.ctx.timers.set(Timer::ExchangeProgress(self.exchange), give_up);
+                }
                 call.out.push(Decision::ReadBody { exchange: self.exchange, max_bytes });
             }
         }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::kafka::{
     Compression, ErrorCode, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse, PartitionData, batches,
 };
+use crate::planted::{Bug, planted};
 
 /// First version whose clients know zstd.
 const ZSTD: i16 = 10;
@@ -101,11 +102,11 @@ impl Budget {
 /// Whether a broker's answer can go to the client byte for byte.
 pub(crate) fn is_presentable(response: &FetchResponse) -> bool {
     response.session_id == 0
-        && response
-            .responses
-            .iter()
-            .flat_map(|topic| &topic.partitions)
-            .all(|data| data.records.is_some() && data.current_leader.is_none() && data.preferred_read_replica == -1)
+        && response.responses.iter().flat_map(|topic| &topic.partitions).all(|data| {
+            (data.records.is_some() || planted(Bug::NullRecordsPassed))
+                && data.current_leader.is_none()
+                && data.preferred_read_replica == -1
+        })
 }
 
 /// What a client of this version may see of a broker's partition: no null record set, no hint at brokers that it does

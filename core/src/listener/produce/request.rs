@@ -14,6 +14,7 @@ use crate::kafka::{
 use crate::listener::lane_table::{LaneId, LaneTable};
 use crate::listener::lanes::BatchResult;
 use crate::listener::request::{Part, Reply, RequestHead, Step, Target, Undecodable};
+use crate::planted::{Bug, planted};
 
 /// What a broker gets beyond the timeout that the client gave it.
 const GRACE: Duration = Duration::from_secs(15);
@@ -214,7 +215,7 @@ impl Produce {
 
     /// What the client gets. Every partition asked for is in it exactly once, in request order.
     pub(super) fn reply(self) -> Reply {
-        if self.acks == 0 {
+        if self.acks == 0 && !planted(Bug::AcksZeroAnswered) {
             return if self.failed { Reply::Close } else { Reply::Silence };
         }
         if let Some(frame) = self.whole_answer {
@@ -228,6 +229,7 @@ impl Produce {
                 Entry::Failed(code) => made(asked.index, code),
                 Entry::Open(_) | Entry::Over => made(asked.index, ErrorCode::REQUEST_TIMED_OUT),
             });
+            let answers = answers.skip(usize::from(planted(Bug::PartitionLeftOut)));
             TopicProduceResponse { partition_responses: answers.collect(), name: topic.name }
         });
         let response = ProduceResponse { responses: responses.collect(), throttle_time_ms: self.throttle_time_ms };
