@@ -1,5 +1,7 @@
-//! What the tests of kafscale-proxy share: the simulated world, and the harness for real peers.
+//! What the tests of kafscale-proxy share: the simulated world, the bodies of the fuzz targets, and the harness for real
+//! peers.
 
+pub mod fuzz;
 #[cfg(feature = "peers")]
 pub mod peers;
 pub mod world;
