@@ -500,10 +500,10 @@ impl Proxy {
             }
             Decision::Ask { question, request } => self.ask(now, question, Waiter::Request(request)),
             Decision::ForgetWaiter { request } => self.cluster.forget_waiter(Waiter::Request(request)),
-            Decision::ForgetPartitionOwner { topic, partition } => {
-                self.cluster.forget_partition_owner(&topic, partition);
+            Decision::ForgetPartitionOwner { topic, partition, by } => {
+                self.cluster.forget_partition_owner(&topic, partition, &by);
             }
-            Decision::ForgetCoordinator { group } => self.cluster.forget_coordinator(&group),
+            Decision::ForgetCoordinator { group, by } => self.cluster.forget_coordinator(&group, &by),
         }
     }
 
@@ -556,8 +556,8 @@ impl Proxy {
             }
             Decision::Ask { question, exchange } => self.ask(now, question, Waiter::Exchange(exchange)),
             Decision::ForgetWaiter { exchange } => self.cluster.forget_waiter(Waiter::Exchange(exchange)),
-            Decision::ForgetPartitionOwner { topic, partition } => {
-                self.cluster.forget_partition_owner(&topic, partition);
+            Decision::ForgetPartitionOwner { topic, partition, by } => {
+                self.cluster.forget_partition_owner(&topic, partition, &by);
             }
         }
     }

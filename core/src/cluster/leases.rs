@@ -218,6 +218,12 @@ impl Leases {
         }
     }
 
+    /// Whether a route was dropped and nothing newer is known.
+    pub(super) fn is_dropped(&self, name: &str, number: i32) -> bool {
+        let correction = self.corrections.get(name).and_then(|numbers| numbers.get(&number));
+        correction.is_some_and(|correction| correction.kind == CorrectionKind::Dropped)
+    }
+
     /// Replaces the listing by one whose first page was `ordered` then.
     pub(super) fn on_listed(&mut self, listed: Listed, ordered: Moment) {
         self.settle_corrections(ordered, listed.revision);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::committed::{Committed, Next};
 use super::freshness::{Moment, Ttl, service};
 use super::generation::{self, Basis, Reading};
-use super::leases::{Holder, Prefix, group_key, holder_in, partition_key};
+use super::leases::{Holder, Leases, Prefix, group_key, holder_in, partition_key};
 use super::parses::{ParseFor, Parsed, Parses};
 use super::questions::Coalesced;
 use super::reader::{
@@ -239,14 +239,23 @@ impl Cluster {
         self.set_timers(ctx);
     }
 
-    /// A broker refused what was sent to it by this route: it stays unknown until something newer is known of it.
-    pub(crate) fn forget_partition_owner(&mut self, topic: &str, partition: i32) {
+    /// A broker refused what was sent to it as the partition's owner: the route stays unknown until something newer is known
+    /// of it. A refusal by any other broker says nothing about the owner.
+    pub(crate) fn forget_partition_owner(&mut self, topic: &str, partition: i32, refused_by: &Address) {
+        let holder = self.partitions.leases.holder(topic, partition);
+        if self.is_another(holder, refused_by) {
+            return;
+        }
         self.steps += 1;
         self.partitions.leases.drop_route(topic, partition, self.steps);
     }
 
     /// A broker refused what was sent to it as the group's coordinator.
-    pub(crate) fn forget_coordinator(&mut self, group: &str) {
+    pub(crate) fn forget_coordinator(&mut self, group: &str, refused_by: &Address) {
+        let holder = self.groups.leases.holder(group, 0);
+        if self.is_another(holder, refused_by) {
+            return;
+        }
         self.steps += 1;
         self.groups.leases.drop_route(group, 0, self.steps);
     }
@@ -273,28 +282,34 @@ impl Cluster {
 
     /// The broker that holds the lease of a partition.
     pub(crate) fn partition_owner(&self, now: Monotonic, topic: &str, partition: i32) -> Owner {
-        self.owner(now, self.partitions.leases.holder(topic, partition))
+        self.owner(now, &self.partitions.leases, topic, partition)
     }
 
     /// The broker that holds the lease of a group.
     pub(crate) fn coordinator(&self, now: Monotonic, group: &str) -> Owner {
-        self.owner(now, self.groups.leases.holder(group, 0))
+        self.owner(now, &self.groups.leases, group, 0)
     }
 
     /// A route is as fresh as the older of two proofs: that of its lease and that of the snapshot that says where
     /// the broker is.
-    fn owner(&self, now: Monotonic, Holder { broker, proven }: Holder) -> Owner {
+    fn owner(&self, now: Monotonic, leases: &Leases, name: &str, number: i32) -> Owner {
+        let Holder { broker, proven } = leases.holder(name, number);
         let proven = if planted(Bug::LeaseProofIgnored) { self.snapshot.proven() } else { proven };
         if !self.ttl.covers(proven.min(self.snapshot.proven()), now) {
             return Owner::Unproven;
         }
         match broker {
+            None if leases.is_dropped(name, number) => Owner::Forgotten,
             None => Owner::Nobody,
             Some(id) => match self.address_of(id) {
                 Some(address) => Owner::Broker(address.clone()),
                 None => Owner::UnknownBroker(id),
             },
         }
+    }
+
+    fn is_another(&self, holder: Holder, broker: &Address) -> bool {
+        holder.broker.and_then(|id| self.address_of(id)).is_some_and(|owner| owner != broker)
     }
 
     /// Brokers that may be asked when nobody in particular must be: the static list if there is one, else those

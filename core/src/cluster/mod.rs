@@ -179,6 +179,9 @@ pub(crate) enum Owner {
     Broker(Address),
     /// Nobody: any listed broker may take it.
     Nobody,
+    /// Not known: the broker that was its owner has refused. Ask [`Question::PartitionOwner`] or
+    /// [`Question::Coordinator`] first; if that does not help, treat as nobody.
+    Forgotten,
     /// A broker that the snapshot does not list: ask [`Question::Snapshot`] once, then treat as nobody.
     UnknownBroker(i32),
     /// The proof of the lease prefix is older than the TTL: ask [`Question::Freshness`] first.

@@ -63,7 +63,7 @@ pub(crate) fn is_fresh(cluster: &Cluster, config: &LfsConfig, now: Monotonic, (t
         return true;
     }
     let proven = match cluster.partition_owner(now, topic, partition) {
-        Owner::Broker(_) | Owner::Nobody | Owner::UnknownBroker(_) => true,
+        Owner::Broker(_) | Owner::Nobody | Owner::Forgotten | Owner::UnknownBroker(_) => true,
         Owner::Unproven => false,
     };
     proven && cluster.service(now) == Service::Serving
@@ -95,7 +95,7 @@ pub(crate) fn choose(
         Owner::Unproven if !asked.freshness => return Choice::Ask(Question::Freshness),
         Owner::Unproven => return Choice::Refused(NotServing::Unreadable),
         // The broker that is asked takes the lease: the same one that the Kafka listener would ask.
-        Owner::Nobody | Owner::UnknownBroker(_) => cluster.stable_choice(topic, partition),
+        Owner::Nobody | Owner::Forgotten | Owner::UnknownBroker(_) => cluster.stable_choice(topic, partition),
     };
     Choice::Open(first.map(|first| first_then_others(first, cluster.brokers())).unwrap_or_default())
 }

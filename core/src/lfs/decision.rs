@@ -50,5 +50,5 @@ pub(crate) enum Decision {
     /// The exchange takes no answers any more.
     ForgetWaiter { exchange: ExchangeId },
     /// The broker that was thought to own the partition does not.
-    ForgetPartitionOwner { topic: String, partition: i32 },
+    ForgetPartitionOwner { topic: String, partition: i32, by: Address },
 }

@@ -223,11 +223,12 @@ impl Publish {
 
     fn on_refused(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Published {
         if let Some(open) = link.take() {
-            self.refused.push(open.address().clone());
+            let Partition { topic, index } = self.partition.clone();
+            let by = open.address().clone();
+            self.refused.push(by.clone());
             open.close(call);
+            call.out.push(Decision::ForgetPartitionOwner { topic, partition: index, by });
         }
-        let Partition { topic, index } = self.partition.clone();
-        call.out.push(Decision::ForgetPartitionOwner { topic, partition: index });
         if self.refused.len() >= BROKERS {
             return Published::Ended(Ending::Refused, None);
         }

@@ -568,19 +568,20 @@ impl Client {
     }
 
     fn take_step(&mut self, env: &mut Env<'_, '_>, request: RequestId, step: Step) {
+        // A connection that is being closed has no requests any more, but the lanes go on hearing what became of theirs.
+        let Some(position) = self.position(request) else { return };
         match step {
             Step::Send { part, target, bytes, answered, deadline } => {
-                let Some(position) = self.position(request) else { return };
                 let correlation_id = self.slots[position].correlation_id;
                 let ticket = Ticket { request, part };
                 let outbound = Outbound { ticket, bytes, correlation_id, answered, deadline };
                 self.with_pool(env, |pool, ctx, wires| pool.send(ctx, target, outbound, wires));
             }
             Step::Ask(question) => self.ask(env, request, question),
-            Step::ForgetPartitionOwner { topic, partition } => {
-                env.out.push(Decision::ForgetPartitionOwner { topic, partition });
+            Step::ForgetPartitionOwner { topic, partition, by } => {
+                env.out.push(Decision::ForgetPartitionOwner { topic, partition, by });
             }
-            Step::ForgetCoordinator { group } => env.out.push(Decision::ForgetCoordinator { group }),
+            Step::ForgetCoordinator { group, by } => env.out.push(Decision::ForgetCoordinator { group, by }),
             Step::Wake(after) => {
                 env.shared.requests.insert(request, self.id);
                 env.ctx.timers.set(Timer::Request(request), env.ctx.now.monotonic + after);

@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use super::bridge::Bridge;
 
 use super::routes::{Key, Routes, Way};
-use crate::cluster::{Answer, Cluster, Question};
+use crate::cluster::{Address, Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
 use crate::kafka::{
@@ -327,7 +327,7 @@ impl Fetch {
         }
     }
 
-    fn answered(&mut self, ctx: &Context<'_>, ask: Ask, mut frame: BytesMut, steps: &mut Vec<Step>) {
+    fn answered(&mut self, ctx: &Context<'_>, ask: Ask, address: &Address, mut frame: BytesMut, steps: &mut Vec<Step>) {
         let patched = self.bridge.patch(&mut frame, |body, version| patch_fetch_response(body, version, |_| {}));
         let frame = frame.freeze();
         let (Ok(patched), Ok(response)) = (patched, self.bridge.response::<FetchResponse>(&frame)) else {
@@ -358,7 +358,7 @@ impl Fetch {
         let missing = expected.left();
         for (slot, data) in answered {
             if data.error_code == ErrorCode::NOT_LEADER_OR_FOLLOWER {
-                self.refused(slot, steps);
+                self.refused(slot, address, steps);
             } else if takes_it_for_empty(ctx.config.cluster.kind, &data) {
                 self.fail(slot, ErrorCode::NOT_LEADER_OR_FOLLOWER);
             } else {
@@ -384,11 +384,11 @@ impl Fetch {
     }
 
     /// The broker does not own this partition any more.
-    fn refused(&mut self, slot: usize, steps: &mut Vec<Step>) {
+    fn refused(&mut self, slot: usize, by: &Address, steps: &mut Vec<Step>) {
         if self.again(slot)
             && let Some(key) = &self.slots[slot].key
         {
-            self.routes.refused(key, steps);
+            self.routes.refused(key, by, steps);
         }
     }
 
@@ -464,7 +464,7 @@ impl RequestMachine for Fetch {
     ) {
         let Some(ask) = self.asks.remove(&part) else { return };
         match result {
-            PartResult::Answered { address: _, frame } => self.answered(ctx, ask, frame, steps),
+            PartResult::Answered { address, frame } => self.answered(ctx, ask, &address, frame, steps),
             PartResult::Lost { address: _, fate: _ } => self.lost(ask.slots),
             PartResult::NotSent => ask.slots.into_iter().for_each(|slot| self.unreachable(slot, steps)),
         }

@@ -148,6 +148,8 @@ impl Router for Table<'_> {
         match self.cluster.partition_owner(self.now, self.topic, self.partition) {
             Owner::Broker(address) => Route::Owner(address),
             Owner::Nobody => self.nobody(),
+            Owner::Forgotten if asked.owner => self.nobody(),
+            Owner::Forgotten => Route::Learn(Lesson::Owner),
             Owner::UnknownBroker(_) if asked.snapshot => self.nobody(),
             Owner::UnknownBroker(_) => Route::Learn(Lesson::Snapshot),
             Owner::Unproven if asked.freshness => Route::Unusable,

@@ -52,7 +52,7 @@ pub(super) enum Lesson {
     Freshness,
     /// The snapshot does not list the owner, or the partition.
     Snapshot,
-    /// The owner refused: who holds the lease now.
+    /// A broker refused: who holds the lease now.
     Owner,
 }
 
@@ -107,8 +107,8 @@ pub(super) enum LaneStep {
     Resend { batch: Batch, prefer: Option<Address>, not: Vec<Address> },
     /// `on_learned` with the same lesson follows.
     Learn { batch: Batch, lesson: Lesson },
-    /// The owner refused: drop the route.
-    Forget,
+    /// This broker refused: drop the route if it leads there.
+    Forget { by: Address },
     /// The client gets this code, or 7 when no broker has refused.
     Fail { batch: Batch, code: Option<i16> },
 }
@@ -285,7 +285,8 @@ impl Lane {
                 Route::Unusable => out.push(LaneStep::Fail { batch, code: None }),
             }
             self.parked.pop_front();
-            asked = Asked::default();
+            // What was learned of the owner holds for all that have waited for it.
+            asked = Asked { owner: asked.owner, ..Asked::default() };
         }
     }
 
@@ -409,7 +410,7 @@ impl Lane {
         match result {
             BatchResult::Answered | BatchResult::Unknown => return self.resend_next(rest, router, out),
             BatchResult::Refused { by, code } => {
-                out.push(LaneStep::Forget);
+                out.push(LaneStep::Forget { by: by.clone() });
                 head.code = Some(code);
                 head.tried.push(by);
             }
@@ -442,7 +443,7 @@ impl Refused {
         match result {
             BatchResult::Answered | BatchResult::Unknown => None,
             BatchResult::Refused { by, code } => {
-                out.push(LaneStep::Forget);
+                out.push(LaneStep::Forget { by: by.clone() });
                 Some(Self { batch, code: Some(code), rounds: 1, tried: vec![by] })
             }
             BatchResult::NotSent => Some(Self { batch, code: None, rounds: 0, tried: Vec::new() }),

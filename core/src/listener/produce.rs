@@ -151,7 +151,10 @@ impl Producer {
             match step {
                 LaneStep::Send { batch, to } => self.sends.push(Send { batch, target: Target::Only(to) }),
                 LaneStep::Resend { batch, prefer, not } => {
+                    // A broker that does not own the partition drops what it need not answer.
+                    let is_silent = self.requests.get(&batch.request).is_some_and(Produce::is_silent);
                     let target = match prefer {
+                        Some(address) if is_silent => Target::Only(address),
                         Some(address) => Target::Prefer { address, not },
                         None => Target::Any { not },
                     };
@@ -166,9 +169,9 @@ impl Producer {
                     }
                     waiting.push((lane, lesson));
                 }
-                LaneStep::Forget => {
+                LaneStep::Forget { by } => {
                     let (topic, partition) = self.lanes.partition(lane);
-                    out.push((id, Step::ForgetPartitionOwner { topic: topic.to_string(), partition }));
+                    out.push((id, Step::ForgetPartitionOwner { topic: topic.to_string(), partition, by }));
                 }
                 LaneStep::Fail { batch, code } => {
                     if let Some(request) = self.requests.get_mut(&batch.request) {

@@ -89,11 +89,15 @@ pub(crate) enum Step {
         topic: String,
         /// Index.
         partition: i32,
+        /// Who refused.
+        by: Address,
     },
     /// The coordinator refused: the route is not to be used again until it is learned anew.
     ForgetCoordinator {
         /// Group id.
         group: String,
+        /// Who refused.
+        by: Address,
     },
     /// `on_wake` after this time. One wake per request; a new one replaces the former.
     Wake(Duration),
@@ -204,8 +208,8 @@ pub(crate) enum Decision {
     Ask { question: Question, request: RequestId },
     /// The request is over: its open questions need no answer.
     ForgetWaiter { request: RequestId },
-    /// Drop this route.
-    ForgetPartitionOwner { topic: String, partition: i32 },
-    /// Drop this route.
-    ForgetCoordinator { group: String },
+    /// Drop this route, if it leads to who refused.
+    ForgetPartitionOwner { topic: String, partition: i32, by: Address },
+    /// Drop this route, if it leads to who refused.
+    ForgetCoordinator { group: String, by: Address },
 }

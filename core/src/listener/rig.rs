@@ -240,6 +240,12 @@ impl Rig {
         self
     }
 
+    /// The owner of a partition has refused somebody else.
+    pub(crate) fn forget(&mut self, topic: &str, partition: i32, owner: usize) -> &mut Self {
+        self.cluster.forget_partition_owner(topic, partition, &broker(owner));
+        self
+    }
+
     /// The broker that would take a partition that nobody owns.
     pub(crate) fn taker(&self, topic: &str, partition: i32) -> usize {
         number(self.cluster.stable_choice(topic, partition).unwrap())
@@ -386,10 +392,10 @@ impl<F: FnMut(&Sent) -> Does> Run<F> {
                     rig.asked.push(question.clone());
                     self.at(rig.now + ETCD_TAKES, Event::Answer(question));
                 }
-                Step::ForgetPartitionOwner { topic, partition } => {
-                    rig.cluster.forget_partition_owner(&topic, partition);
+                Step::ForgetPartitionOwner { topic, partition, by } => {
+                    rig.cluster.forget_partition_owner(&topic, partition, &by);
                 }
-                Step::ForgetCoordinator { group } => rig.cluster.forget_coordinator(&group),
+                Step::ForgetCoordinator { group, by } => rig.cluster.forget_coordinator(&group, &by),
                 Step::Wake(after) => {
                     self.wakes += 1;
                     self.at(rig.now + after, Event::Wake(self.wakes));

@@ -33,6 +33,15 @@ impl Key {
         }
     }
 
+    /// Where it leads when nobody can say who owns it.
+    fn without_knowledge(&self) -> Way {
+        match self {
+            // Somebody may own it, and only the owner may be asked.
+            Self::Partition { .. } => Way::Stale,
+            Self::Group(_) | Self::Anyone => Way::Anyone,
+        }
+    }
+
     /// What reads its owner anew.
     fn question(&self) -> Option<Question> {
         match self {
@@ -92,11 +101,18 @@ impl Routes {
             Owner::Broker(address) => Way::Broker(address),
             Owner::Nobody => key.without_owner(cluster),
             Owner::UnknownBroker(_) => self.unless_asked(Question::Snapshot, key.without_owner(cluster)),
+            Owner::Forgotten => match key.question() {
+                Some(question) => self.unless_asked(question, key.without_knowledge()),
+                None => Way::Anyone,
+            },
             Owner::Unproven => self.unless_asked(Question::Freshness, Way::Stale),
         };
         if matches!(way, Way::Broker(_) | Way::Anyone) && !self.open.contains(&Question::Freshness) {
-            // Proven fresh: should it age during a long request, it may be asked for again.
+            // Proven fresh: should it age during a long request, it may be asked for again. So may the owner be.
             self.asked.remove(&Question::Freshness);
+            if let Some(question) = key.question() {
+                self.asked.remove(&question);
+            }
         }
         way
     }
@@ -117,12 +133,15 @@ impl Routes {
     }
 
     /// The broker that `key` led to refused it: the route is dropped and read anew.
-    pub(crate) fn refused(&mut self, key: &Key, steps: &mut Vec<Step>) {
+    pub(crate) fn refused(&mut self, key: &Key, by: &Address, steps: &mut Vec<Step>) {
         match key {
             Key::Partition { topic, partition } => {
-                steps.push(Step::ForgetPartitionOwner { topic: topic.clone(), partition: *partition });
+                let topic = topic.clone();
+                steps.push(Step::ForgetPartitionOwner { topic, partition: *partition, by: by.clone() });
             }
-            Key::Group(group) => steps.push(Step::ForgetCoordinator { group: group.clone() }),
+            Key::Group(group) => {
+                steps.push(Step::ForgetCoordinator { group: group.clone(), by: by.clone() });
+            }
             Key::Anyone => {}
         }
         self.unreachable(key, steps);

@@ -201,7 +201,7 @@ impl<R: Items> Split<R> {
         self.slots[slot].not.push(address.clone());
         if self.slots[slot].rounds < ROUNDS {
             self.slots[slot].state = State::Due;
-            self.routes.refused(&self.places[slot].key, steps);
+            self.routes.refused(&self.places[slot].key, address, steps);
         } else {
             self.fail(slot, R::MOVED);
         }

@@ -39,15 +39,15 @@ impl World {
     fn carry_out_client(&mut self, shard: usize, order: effects::Client) {
         match order {
             effects::Client::Write { client, bytes } => {
-                if let Some(open) = self.clients.get_mut(&client) {
+                if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.left) {
                     open.machine.received(&bytes);
                 }
             }
             effects::Client::Close { client } => {
-                if let Some(open) = self.clients.get_mut(&client) {
+                if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.left) {
                     open.machine.closed();
+                    self.fact(FIN, shard, Input::Client(inputs::Client::Closed { client }));
                 }
-                self.fact(FIN, shard, Input::Client(inputs::Client::Closed { client }));
             }
             // Clients of the world send little and at once; what they sent has been told by then.
             effects::Client::Pause { .. } | effects::Client::Resume { .. } | effects::Client::StopAccepting => {}
@@ -67,6 +67,7 @@ impl World {
                 socket.accepted += accepted as u64;
                 let (broker, inner) = (socket.broker, socket.connection);
                 if accepted > 0 {
+                    self.routing.sent(self.timeline.now().monotonic, shard, broker, &bytes);
                     self.deletes.record_handed_over((shard, connection), &bytes);
                     let bytes = BytesMut::from(&bytes[..accepted]);
                     let input = broker::Input::Received { connection: inner, bytes };

@@ -27,7 +27,7 @@ use kafscale_proxy_core::{Config, Input, Monotonic, Now, OperationId, Outcome, e
 use choices::Choices;
 pub use faults::{Faults, S3Fault, S3Verb};
 pub use http_client::{BodyEnd, HttpClient};
-use invariants::Deletes;
+use invariants::{Deletes, Routing};
 pub use kafka_client::KafkaClient;
 use shard::Shard;
 pub use stores::{EtcdSide, S3Side, Watcher};
@@ -80,6 +80,8 @@ pub struct Plan {
 struct Client {
     shard: usize,
     machine: KafkaClient,
+    /// It has closed its socket.
+    left: bool,
 }
 
 struct Exchange {
@@ -110,6 +112,8 @@ pub struct World {
     pub log: SharedLog,
     /// What was ordered to be deleted.
     pub deletes: Deletes,
+    /// What was sent to whom, and by what knowledge.
+    pub routing: Routing,
     /// What is still to strike.
     pub faults: Faults,
     /// Dials on their way.
@@ -160,6 +164,7 @@ impl World {
             brokers,
             log: SharedLog::new(),
             deletes: Deletes::default(),
+            routing: Routing::new(&plan.config.cluster, &snapshot),
             faults: Faults::default(),
             dialling: BTreeSet::new(),
             clients: BTreeMap::new(),
@@ -183,7 +188,7 @@ impl World {
     /// A Kafka client connects to a shard.
     pub fn connect(&mut self, shard: usize) -> ClientId {
         let client = ClientId(self.draw());
-        self.clients.insert(client, Client { shard, machine: KafkaClient::default() });
+        self.clients.insert(client, Client { shard, machine: KafkaClient::default(), left: false });
         let peer = ([127, 0, 0, 1], 40_000).into();
         self.fact(HOP, shard, Input::Client(inputs::Client::Accepted { client, peer }));
         client
@@ -193,8 +198,20 @@ impl World {
     pub fn send<R: Request>(&mut self, client: ClientId, version: i16, request: &R, answered: bool) {
         let Some(open) = self.clients.get_mut(&client) else { return };
         let bytes = BytesMut::from(&open.machine.request(version, request, answered)[..]);
-        let shard = open.shard;
-        self.fact(HOP, shard, Input::Client(inputs::Client::Received { client, bytes }));
+        let (shard, ended) = (open.shard, open.left || open.machine.is_closed());
+        if !ended {
+            self.fact(HOP, shard, Input::Client(inputs::Client::Received { client, bytes }));
+        }
+    }
+
+    /// A Kafka client goes away, whatever it waits for.
+    pub fn disconnect(&mut self, client: ClientId) {
+        let Some(open) = self.clients.get_mut(&client) else { return };
+        if !open.left && !open.machine.is_closed() {
+            open.left = true;
+            let shard = open.shard;
+            self.fact(HOP, shard, Input::Client(inputs::Client::Closed { client }));
+        }
     }
 
     /// The client as it sees itself.
@@ -299,10 +316,25 @@ impl World {
         self.carry_out_broker(broker, effects);
     }
 
+    /// A broker is asked to end: it gives its leases back and is gone.
+    pub fn stop(&mut self, broker: usize) {
+        self.timeline.plan(Duration::ZERO, Event::Broker { broker, input: broker::Input::ShutdownRequested });
+    }
+
+    /// A broker that has ended starts again.
+    pub fn restart(&mut self, broker: usize) {
+        if !self.brokers[broker].is_running() {
+            self.change_etcd(|etcd, facts| etcd.forget_broker(broker, facts));
+            self.brokers[broker].restart();
+            self.timeline.plan(Duration::ZERO, Event::Broker { broker, input: broker::Input::Started });
+        }
+    }
+
     /// Changes etcd as somebody else would; its watchers are told.
     pub fn change_etcd(&mut self, change: impl FnOnce(&mut EtcdSide, &mut WatchFacts)) {
         let mut facts = WatchFacts::new();
         change(&mut self.etcd, &mut facts);
+        self.routing.look(self.timeline.now().monotonic, &self.etcd.model);
         self.tell_watchers(facts);
     }
 
@@ -450,9 +482,13 @@ impl World {
     fn etcd_request(&mut self, from: Watcher, request: &etcd::Request) {
         let (now, link, mut facts) = (self.now(), self.link_to_etcd(from), WatchFacts::new());
         let reply = self.etcd.model.request(now.monotonic, link, request, &mut facts);
+        self.routing.look(now.monotonic, &self.etcd.model);
         let after = HOP + reply.delay;
         match from {
             Watcher::Shard(shard, operation) => {
+                if matches!(reply.outcome, Outcome::Applied(_)) {
+                    self.routing.told(now.monotonic, shard, request);
+                }
                 let finished = inputs::Etcd::Finished { operation, outcome: reply.outcome };
                 self.fact(after, shard, Input::Etcd(finished));
             }
@@ -464,11 +500,10 @@ impl World {
         self.tell_watchers(facts);
     }
 
-    /// Brokers have a perfect way to etcd unless a test takes etcd itself away.
     fn link_to_etcd(&self, from: Watcher) -> kafscale_proxy_core::model::Link {
         match from {
             Watcher::Shard(..) => self.etcd.link,
-            Watcher::Broker(..) => kafscale_proxy_core::model::Link::default(),
+            Watcher::Broker(..) => self.etcd.broker_link,
         }
     }
 

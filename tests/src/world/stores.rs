@@ -27,6 +27,8 @@ pub struct EtcdSide {
     pub model: EtcdModel,
     /// The way of the proxy's requests.
     pub link: Link,
+    /// The way of the brokers' requests.
+    pub broker_link: Link,
     watches: BTreeMap<WatchToken, Watcher>,
     tokens: u64,
 }
@@ -52,6 +54,17 @@ impl EtcdSide {
     pub(super) fn break_watches(&mut self, facts: &mut WatchFacts) {
         let tokens = self.watches.iter().filter(|(_, watcher)| matches!(watcher, Watcher::Shard(..)));
         for token in tokens.map(|(token, _)| *token).collect::<Vec<_>>() {
+            self.model.break_watch(token, facts);
+        }
+    }
+
+    /// A broker is gone, and its watches with it.
+    pub(super) fn forget_broker(&mut self, broker: usize, facts: &mut WatchFacts) {
+        let of_it = |watcher: &Watcher| matches!(watcher, Watcher::Broker(of, _) if *of == broker);
+        let tokens: Vec<WatchToken> =
+            self.watches.iter().filter(|(_, watcher)| of_it(watcher)).map(|(token, _)| *token).collect();
+        for token in tokens {
+            self.watches.remove(&token);
             self.model.break_watch(token, facts);
         }
     }

@@ -211,10 +211,15 @@ fn a_route_that_was_refused_is_dropped_until_its_key_was_read() {
     bench.put(&Bench::lease(0), "0");
     bench.put("/kafscale/group-leases/g", "0");
     bench.run();
-    bench.cluster.forget_partition_owner("orders", 0);
-    bench.cluster.forget_coordinator("g");
-    assert_eq!(bench.owner(0), Owner::Nobody);
-    assert_eq!(bench.cluster.coordinator(bench.now, "g"), Owner::Nobody);
+    let [zero, other] = ["zero:9092", "one:9092"].map(Address::new);
+    bench.cluster.forget_partition_owner("orders", 0, &other);
+    bench.cluster.forget_coordinator("g", &other);
+    assert_eq!(bench.owner(0), broker("zero:9092"), "another one's refusal says nothing about the owner");
+    assert_eq!(bench.cluster.coordinator(bench.now, "g"), broker("zero:9092"));
+    bench.cluster.forget_partition_owner("orders", 0, &zero);
+    bench.cluster.forget_coordinator("g", &zero);
+    assert_eq!(bench.owner(0), Owner::Forgotten);
+    assert_eq!(bench.cluster.coordinator(bench.now, "g"), Owner::Forgotten);
     bench.ask(1, owner_of(0));
     bench.ask(2, Question::Coordinator { group: "g".into() });
     bench.run();
@@ -230,9 +235,9 @@ fn a_key_read_that_was_ordered_before_the_refusal_does_not_bring_the_route_back(
     bench.run();
     bench.ask(1, owner_of(0));
     bench.serve(0);
-    bench.cluster.forget_partition_owner("orders", 0);
+    bench.cluster.forget_partition_owner("orders", 0, &Address::new("zero:9092"));
     bench.deliver(0);
-    assert_eq!((learned(&bench.answers()), bench.owner(0)), (vec![1], Owner::Nobody));
+    assert_eq!((learned(&bench.answers()), bench.owner(0)), (vec![1], Owner::Forgotten));
     bench.pass(secs(10));
     assert_eq!(bench.owner(0), broker("zero:9092"), "the next proof says what etcd holds");
 }

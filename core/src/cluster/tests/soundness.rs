@@ -158,7 +158,9 @@ impl Checked {
             Step::AskSnapshot => self.ask(Question::Snapshot),
             Step::AskOwner { partition } => self.ask(Question::PartitionOwner { topic: "orders".into(), partition }),
             Step::Refused { partition } => {
-                self.bench.cluster.forget_partition_owner("orders", partition);
+                if let Owner::Broker(owner) = self.bench.owner(partition) {
+                    self.bench.cluster.forget_partition_owner("orders", partition, &owner);
+                }
                 self.refused[partition as usize] = true;
             }
             Step::Settle => self.bench.run(),
@@ -182,7 +184,7 @@ impl Checked {
             let owner = self.bench.owner(partition);
             let so = match &owner {
                 Owner::Unproven => true,
-                Owner::Nobody if self.refused[partition as usize] => true,
+                Owner::Forgotten => self.refused[partition as usize],
                 Owner::Nobody => holders.held_since(since, Option::is_none),
                 Owner::UnknownBroker(id) => holders.held_since(since, |holder| *holder == Some(*id)),
                 Owner::Broker(address) => holders.held_since(since, |holder| {

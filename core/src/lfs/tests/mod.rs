@@ -179,7 +179,7 @@ impl Bench {
             },
             // Said at the end of every exchange; a question that is open is forgotten by it.
             Decision::ForgetWaiter { .. } => return,
-            Decision::ForgetPartitionOwner { topic, partition } => format!("forget owner {topic}-{partition}"),
+            Decision::ForgetPartitionOwner { topic, partition, by: _ } => format!("forget owner {topic}-{partition}"),
         };
         self.log.push(text);
     }

@@ -447,6 +447,25 @@ fn an_owner_that_cannot_be_reached_is_not_replaced() {
 }
 
 #[test]
+fn an_owner_that_has_refused_somebody_is_read_anew_and_nobody_is_asked_instead() {
+    for readable in [true, false] {
+        let mut rig = Rig::new(3, &["t"]);
+        rig.own("t", 0, 1).learn().forget("t", 0, 1).readable = readable;
+        let ended = rig.run(11, &request(500, 1, &[("t", &[0])]), refusing(|_| false));
+        assert_eq!(rig.asked, [Question::PartitionOwner { topic: "t".into(), partition: 0 }]);
+        if readable {
+            assert_eq!((rig.sent.len(), rig.sent[0].broker), (1, 1));
+        } else {
+            assert_eq!((rig.sent.len(), partitions(&ended)[0].error_code), (0, NOT_LEADER));
+        }
+    }
+    let mut rig = Rig::new(3, &["t"]);
+    rig.own("t", 0, 1).learn().forget("t", 0, 2);
+    rig.run(11, &request(500, 1, &[("t", &[0])]), refusing(|_| false));
+    assert_eq!((rig.asked.len(), rig.sent[0].broker), (0, 1), "a refusal by somebody else says nothing of the owner");
+}
+
+#[test]
 fn a_partition_that_a_known_topic_lacks_goes_to_no_broker() {
     for version in [4, 12, 13] {
         let mut rig = three_owners();

@@ -103,11 +103,11 @@ impl CoordinatorCall {
 
     /// The broker is not the coordinator.
     pub(crate) fn refused(&mut self, address: Address, steps: &mut Vec<Step>) -> Called {
-        self.not.push(address);
         if self.attempts >= ATTEMPTS {
             return Called::Exhausted;
         }
-        self.routes.refused(&self.key, steps);
+        self.routes.refused(&self.key, &address, steps);
+        self.not.push(address);
         Called::Pending
     }
 

@@ -44,7 +44,7 @@ fn short(steps: &mut Vec<LaneStep>) -> Vec<String> {
             format!("resend {} {prefer} not {not:?}", batch.request.0)
         }
         LaneStep::Learn { batch, lesson } => format!("learn {} {lesson:?}", batch.request.0),
-        LaneStep::Forget => "forget".to_owned(),
+        LaneStep::Forget { by: _ } => "forget".to_owned(),
         LaneStep::Fail { batch, code } => format!("fail {} {}", batch.request.0, code.unwrap_or(7)),
     });
     short.collect()
@@ -283,7 +283,7 @@ impl World {
                     self.send(batch, None);
                 }
                 LaneStep::Learn { lesson, .. } => self.questions.push_back(lesson),
-                LaneStep::Forget => {}
+                LaneStep::Forget { by: _ } => {}
                 LaneStep::Fail { batch, .. } => self.finish(batch),
             }
         }

@@ -208,6 +208,11 @@ impl Produce {
         self.close(entry, Entry::Failed(code));
     }
 
+    /// Whether nobody answers it: acks 0.
+    pub(super) fn is_silent(&self) -> bool {
+        self.acks == 0
+    }
+
     /// Whether every partition is answered.
     pub(super) fn is_over(&self) -> bool {
         self.open == 0

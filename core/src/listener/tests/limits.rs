@@ -52,6 +52,25 @@ fn nothing_is_remembered_of_a_request_that_waited_for_etcd() {
     }
 }
 
+#[test]
+fn nothing_is_asked_for_a_client_that_is_being_closed() {
+    let mut bench = Bench::new();
+    bench.send(&produce(1, &[0]));
+    bench.send(&frame(2, 9, &produce_of(0, &[1])));
+    let [a, b] = ["a:1", "b:1"].map(|address| bench.open_socket(address).connection);
+    let refusal = ProduceResponse {
+        responses: vec![TopicProduceResponse { name: "t".into(), partition_responses: vec![answer(0, 6, -1)] }],
+        throttle_time_ms: 0,
+    };
+    let refusal = BytesMut::from(&response_frame(1, 9, &refusal)[..]);
+    bench.socket(b).state = SocketState::Over;
+    bench.broker(input::Broker::Closed { connection: b, accepted_bytes: 0 });
+    bench.broker(input::Broker::Received { connection: a, bytes: refusal });
+    bench.run();
+    assert!(bench.is_closed() && bench.listener.shared.requests.is_empty());
+    assert_eq!(bench.asked, []);
+}
+
 /// A Metadata whose body does not decode.
 const BAD_BODY: &[u8] = b"\0\0\0\x0a\0\x03\0\x01\0\0\0\x01\xff\xff";
 

@@ -276,10 +276,10 @@ impl Bench {
                 self.with_cluster(|cluster, ctx, out| cluster.ask(ctx, question, Waiter::Request(request), out));
             }
             Decision::ForgetWaiter { request } => self.cluster.forget_waiter(Waiter::Request(request)),
-            Decision::ForgetPartitionOwner { topic, partition } => {
-                self.cluster.forget_partition_owner(&topic, partition);
+            Decision::ForgetPartitionOwner { topic, partition, by } => {
+                self.cluster.forget_partition_owner(&topic, partition, &by);
             }
-            Decision::ForgetCoordinator { group } => self.cluster.forget_coordinator(&group),
+            Decision::ForgetCoordinator { group, by } => self.cluster.forget_coordinator(&group, &by),
         }
     }
 

@@ -242,6 +242,15 @@ fn acks_0_that_cannot_be_sent_closes() {
 }
 
 #[test]
+fn acks_0_goes_to_the_owner_or_nowhere() {
+    let mut bench = Bench::new();
+    bench.down.insert("a:1".into());
+    bench.send(&frame(5, 9, &produce_of(0, &[0])));
+    assert_eq!(bench.dials("b:1") + bench.dials("c:1"), 0, "another one would drop it, and nobody would know");
+    assert!(bench.is_closed());
+}
+
+#[test]
 fn old_versions_are_refused_in_their_layout() {
     for version in 0..3 {
         let mut bench = Bench::new();
@@ -298,6 +307,22 @@ fn nobody_owns_it_then_the_same_broker_each_time() {
     bench.accept(ClientId(8));
     bench.send_from(ClientId(8), &produce(5, &[2]));
     assert!(bench.sockets.iter().all(|socket| socket.address == choice));
+}
+
+#[test]
+fn an_owner_that_has_refused_is_read_anew_by_whoever_comes_next() {
+    let mut bench = Bench::new();
+    bench.accept(ClientId(8));
+    bench.send(&produce(5, &[0]));
+    bench.etcd_is_down = true;
+    bench.serve_produce("a:1", 6);
+    bench.send_from(ClientId(8), &produce(6, &[0]));
+    assert_eq!(bench.sockets.len(), 1, "no guess");
+    let owner = Question::PartitionOwner { topic: "t".into(), partition: 0 };
+    assert_eq!(bench.asked, [owner.clone(), owner]);
+    bench.etcd_is_down = false;
+    bench.run();
+    assert_eq!((bench.dials("a:1"), bench.sockets.len()), (2, 2));
 }
 
 #[test]

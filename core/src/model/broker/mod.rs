@@ -355,6 +355,13 @@ impl BrokerModel {
         effects.push(Effect::Stopped);
     }
 
+    /// A stopped broker becomes a new process, which remembers nothing; tell it [`Input::Started`]. What etcd still answers
+    /// to the former one is not taken for an answer to this one.
+    pub fn restart(&mut self) {
+        let random = std::mem::replace(&mut self.random, Random::new([0; 32]));
+        *self = Self { tokens: self.tokens, random, ..Self::new(self.settings.clone()) };
+    }
+
     /// Its node id.
     pub fn id(&self) -> i32 {
         self.settings.id

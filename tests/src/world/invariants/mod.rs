@@ -3,7 +3,9 @@
 mod blobs;
 mod deletes;
 mod leftovers;
+mod routing;
 
 pub use blobs::{BlobFault, Envelope, check_blobs, envelopes};
 pub use deletes::Deletes;
 pub use leftovers::leftovers;
+pub use routing::Routing;

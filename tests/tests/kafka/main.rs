@@ -1,0 +1,4 @@
+//! Kafka clients in the simulated world.
+
+mod person;
+mod walk;
