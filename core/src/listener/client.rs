@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use crate::cluster::{Answer, Cluster, Question, Service};
 use crate::context::Context;
 use crate::input::{self, BrokerConnectionId, ClientId};
-use crate::kafka::{ApiKey, Splitter};
+use crate::kafka::{ApiKey, FindCoordinatorRequest, Message, MetadataRequest, Splitter};
 use crate::listener::admit::{Admission, admit};
 use crate::listener::machine::machine;
 use crate::listener::not_ready::not_ready;
@@ -67,6 +67,22 @@ struct Slot {
 }
 
 impl Slot {
+    /// Whether it is answered from what is known of the cluster, without a broker.
+    const fn is_from_memory(&self) -> bool {
+        matches!(self.api, Some(ApiKey::Metadata | ApiKey::FindCoordinator))
+    }
+
+    /// Whether a request that waits at the gate to be answered from memory will have an answer at all.
+    fn decodes(&self) -> bool {
+        let State::Gated(head) = &self.state else { return true };
+        let body = Bytes::copy_from_slice(head.body());
+        if head.api == ApiKey::Metadata {
+            MetadataRequest::decode(&body, head.version).is_ok()
+        } else {
+            FindCoordinatorRequest::decode(&body, head.version).is_ok()
+        }
+    }
+
     /// Whether it changes something: a broker carries that out although the client is gone. What only asks, or makes the
     /// client a member of a group, is of no use to anybody then, and may wait long.
     fn outlives_client(&self) -> bool {
@@ -328,7 +344,7 @@ impl Client {
                 self.take_produced(env);
             }
             self.release(env);
-            if !self.next_commit(env) && !self.take_frame(env) {
+            if !self.next_commit(env) && !self.next_from_memory(env) && !self.take_frame(env) {
                 break;
             }
         }
@@ -354,6 +370,15 @@ impl Client {
         let mut commits = self.slots.iter().filter(|slot| slot.api == Some(ApiKey::OffsetCommit));
         let next = commits.find(|slot| !matches!(slot.state, State::Answered(_)));
         let Some(Slot { request, state: State::Gated(_), .. }) = next else { return false };
+        let request = *request;
+        self.knock(env, request);
+        true
+    }
+
+    /// Lets a request go on that is answered from memory, once it is the oldest. Says whether there was one.
+    fn next_from_memory(&mut self, env: &mut Env<'_, '_>) -> bool {
+        let oldest = self.slots.front().filter(|slot| slot.is_from_memory() && self.gate.is_none());
+        let Some(Slot { request, state: State::Gated(_), .. }) = oldest else { return false };
         let request = *request;
         self.knock(env, request);
         true
@@ -447,6 +472,10 @@ impl Client {
         self.commits_wait = false;
         let mut open_commit = false;
         for position in 0..self.slots.len() {
+            // Its answer waits for those before it, and what it says must be fresh when it leaves.
+            if position > 0 && self.slots[position].is_from_memory() && self.slots[position].decodes() {
+                continue;
+            }
             let is_commit = self.slots[position].api == Some(ApiKey::OffsetCommit);
             if is_commit && open_commit {
                 self.commits_wait = true;

@@ -32,6 +32,8 @@ type Connect = Box<dyn Fn(Report) -> Box<dyn Fn(effects::Etcd)>>;
 pub enum Control {
     /// The fault strikes once, at the next answer that it applies to.
     Inject(Fault),
+    /// How many faults wait for their answer.
+    WaitingFaults(oneshot::Sender<usize>),
     /// It reads and does nothing, or goes on.
     Silence(bool),
     /// It dies: connections break, its port is closed, its leases go on until they end.
@@ -170,6 +172,10 @@ impl BrokerServers {
     async fn control(self: &Rc<Self>, broker: usize, control: Control) -> Result<(), ProcessError> {
         match control {
             Control::Inject(fault) => self.brokers.borrow_mut()[broker].model.inject(fault),
+            Control::WaitingFaults(tell) => {
+                // Fails when nobody waits any more.
+                let _ = tell.send(self.brokers.borrow()[broker].model.waiting_faults());
+            }
             Control::Silence(silent) => {
                 self.brokers.borrow_mut()[broker].model.set_silent(silent);
                 self.work(true);

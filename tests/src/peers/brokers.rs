@@ -51,6 +51,17 @@ impl Brokers {
         let controls = self.controls.as_ref().expect("they run until this value goes");
         controls.send((broker, control)).expect("the brokers' thread runs");
     }
+
+    /// How many faults still wait for an answer that they apply to, at all brokers together.
+    pub async fn waiting_faults(&self) -> usize {
+        let mut waiting = 0;
+        for broker in 0..self.count() {
+            let (tell, told) = oneshot::channel();
+            self.control(broker, Control::WaitingFaults(tell));
+            waiting += told.await.expect("the brokers' thread runs");
+        }
+        waiting
+    }
 }
 
 impl Drop for Brokers {

@@ -134,7 +134,7 @@ async fn a_group_goes_on_where_it_committed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledgements_that_nobody_waits_for() {
-    let deployment = Deployment::start(&[]).await;
+    let mut deployment = Deployment::start(&[]).await;
     for (writer, client) in WRITERS.into_iter().enumerate() {
         let job = Job { first: first(writer), acks: "0", ..job(&deployment, 60) };
         let report = client.produce(job).report().await;
@@ -145,6 +145,7 @@ async fn acknowledgements_that_nobody_waits_for() {
     for writer in 0..WRITERS.len() {
         assert_eq!(indices_of(&report.records, first(writer), 60), sent(first(writer), 60), "{:?}", WRITERS[writer]);
     }
+    assert!(deployment.proxy.stop().success(), "asked to end, it ends in order");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,6 +175,7 @@ async fn moved_partitions_cost_no_error() {
         let report = writing.report().await;
         check_delivered(client, &report, first(writer), COUNT);
     }
+    assert_eq!(deployment.partners.brokers.waiting_faults().await, 0, "every refusal was met");
     let all = SPREAD + WRITERS.len() * COUNT;
     let report = Client::Sarama.consume(job(&deployment, all)).report().await;
     for writer in 0..WRITERS.len() {

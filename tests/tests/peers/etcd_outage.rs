@@ -138,3 +138,18 @@ async fn past_the_ttl_nothing_is_served_until_etcd_is_back() {
     let report = Client::Sarama.produce(Job::new(&proxy, TOPIC, PARTITIONS, 60)).report().await;
     assert_eq!((report.delivered.len(), report.failures), (60, vec![]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_that_hangs_is_no_better_than_one_that_is_gone() {
+    let partners = Partners::start().await;
+    let endpoint = partners.etcd.endpoint();
+    let settings = [("KAFSCALE_PROXY_BACKEND_CACHE_TTL_SEC", "3"), ("KAFSCALE_PROXY_ETCD_ENDPOINTS", &endpoint)];
+    let deployment = Deployment::of(partners, &settings).await;
+    deployment.partners.etcd.freeze();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(deployment.proxy.readiness().await, Some(503));
+    let answer = Wire::connect(&deployment.proxy.kafka).await.ask(9, &metadata()).await;
+    assert_eq!(answer.topics[0].error_code, ErrorCode::REQUEST_TIMED_OUT);
+    deployment.partners.etcd.thaw();
+    eventually("the proxy is ready again", BACK_WITHIN, async || deployment.proxy.readiness().await == Some(200)).await;
+}

@@ -250,19 +250,23 @@ async fn the_topic_changes_during_the_upload() {
 async fn checksum_mismatch() {
     let deployment = Deployment::start(&[]).await;
     let Partners { store, .. } = &deployment.partners;
-    // One that would go up in one request, and one in parts.
-    for size in [6, 6 << 20] {
-        let headers = [("x-kafka-topic", TOPIC), WRONG_CHECKSUM];
-        let answered = deployment.proxy.lfs.send(Method::POST, "/lfs/produce", &headers, vec![7; size]).await;
-        assert_eq!(answered.code(), (400, "checksum_mismatch".into()));
-        eventually("nothing is left", Duration::from_secs(15), async || {
-            let [begun, ended] =
-                [Operation::CreateMultipartUpload, Operation::AbortMultipartUpload].map(|o| store.count(o));
-            store.keys().is_empty() && begun == ended
-        })
-        .await;
-    }
-    assert_eq!(store.count(Operation::CreateMultipartUpload), 1, "one of them goes up in parts");
+    let headers = [("x-kafka-topic", TOPIC), WRONG_CHECKSUM];
+    let answered = deployment.proxy.lfs.send(Method::POST, "/lfs/produce", &headers, "a blob").await;
+    assert_eq!(answered.code(), (400, "checksum_mismatch".into()));
+
+    // One that is in S3 already, but for its last bytes.
+    let mut upload = deployment.proxy.lfs.begin_post("/lfs/produce", &headers, (6 << 20) + 1).await;
+    upload.write(&vec![7; 6 << 20]).await.expect("the proxy reads");
+    eventually("a part is stored", Duration::from_secs(20), async || store.count(Operation::UploadPart) > 0).await;
+    upload.write(&[7]).await.expect("the proxy reads");
+    let answer = upload.read_to_end().await.expect("the proxy answers");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"checksum_mismatch\""), "{answer}");
+    eventually("the upload is aborted", Duration::from_secs(15), async || {
+        store.seen().iter().any(|seen| seen.operation == Operation::AbortMultipartUpload && seen.status == Some(204))
+    })
+    .await;
+    assert_eq!(store.keys(), Vec::<String>::new(), "nothing is left");
     assert_eq!(end_offset(&deployment).await, 1, "no record refers to it");
 }
 

@@ -53,6 +53,23 @@ fn stale_knowledge_is_read_once_and_then_refused_and_closed() {
 }
 
 #[test]
+fn an_answer_from_memory_is_fresh_when_it_leaves_not_when_it_was_asked_for() {
+    let mut bench = Bench::new();
+    bench.lose_etcd();
+    bench.pass(Duration::from_secs(19));
+    bench.send(&produce(1, &[0]));
+    bench.send(&metadata(2));
+    bench.send(&frame(3, 3, &FindCoordinatorRequest::default()));
+    bench.pass(Duration::from_secs(2));
+    bench.serve_produce("a:1", 0);
+    assert_eq!(bench.code(), 0, "what was sent is finished");
+    assert_eq!(bench.answer(), None, "etcd is asked before the rest is answered");
+    bench.fail_etcd();
+    let answer: MetadataResponse = bench.body(12);
+    assert_eq!((answer.brokers.len(), bench.is_closed()), (0, true));
+}
+
+#[test]
 fn fresh_knowledge_serves_while_etcd_is_down() {
     let mut bench = Bench::new();
     bench.lose_etcd();

@@ -340,6 +340,16 @@ impl BrokerModel {
         self.faults.push_back(fault);
     }
 
+    /// Faults that have not struck never will.
+    pub fn forgive(&mut self) {
+        self.faults.clear();
+    }
+
+    /// Faults that wait for their answer.
+    pub fn waiting_faults(&self) -> usize {
+        self.faults.len()
+    }
+
     /// A silent broker accepts and reads, and does nothing. Call [`Self::handle_timeout`] when it is to go on.
     pub fn set_silent(&mut self, silent: bool) {
         self.silent = silent;
