@@ -53,10 +53,7 @@ fn of_messages(all: &mut Vec<Seed>) {
 /// Several requests on one connection, as frames and as raw bytes; a blob while brokers refuse.
 fn of_conversations(all: &mut Vec<Seed>) {
     let newest = |api: ApiKey| {
-        exchanges()
-            .into_iter()
-            .find(|one| (one.api, one.version) == (api, api.known_versions().max))
-            .expect("it is there")
+        exchanges().iter().find(|one| (one.api, one.version) == (api, api.known_versions().max)).expect("it is there")
     };
     let (mut framed, mut raw) = (Vec::new(), Vec::new());
     let apis =
@@ -124,6 +121,7 @@ fn of_http(all: &mut Vec<Seed>) {
         br#"{"bucket":"blobs","key":"default/demo/lfs/2026/11/29/obj-1","mode":"presign"}"#,
     );
     add("uploads", 2, &[topic], b"{}");
+    add("no-path-of-the-api", 4, &[], b"");
 }
 
 #[cfg(test)]

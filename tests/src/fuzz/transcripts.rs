@@ -1,5 +1,7 @@
 //! What honest peers say: one request per API with its answer, in every version, about the topic that exists.
 
+use std::sync::LazyLock;
+
 use bytes::{Bytes, BytesMut};
 use kafscale_proxy_core::kafka as k;
 use kafscale_proxy_core::kafka::{ApiKey, Message, Request};
@@ -15,13 +17,16 @@ pub(super) struct Exchange {
 }
 
 /// Every API in every known version.
-pub(super) fn exchanges() -> Vec<Exchange> {
-    let mut all = Vec::new();
-    with_records(&mut all);
-    of_groups(&mut all);
-    of_topics(&mut all);
-    of_connections(&mut all);
-    all
+pub(super) fn exchanges() -> &'static [Exchange] {
+    static ALL: LazyLock<Vec<Exchange>> = LazyLock::new(|| {
+        let mut all = Vec::new();
+        with_records(&mut all);
+        of_groups(&mut all);
+        of_topics(&mut all);
+        of_connections(&mut all);
+        all
+    });
+    &ALL
 }
 
 /// What a broker answers that does what it is asked; `None` for what it does not understand.
@@ -35,7 +40,7 @@ pub(super) fn honest_answer(asked: &Asked) -> Option<Bytes> {
     } else if asked.api == ApiKey::Fetch {
         encoded(&fetched(&k::FetchRequest::decode(&asked.body, asked.version).ok()?), asked.version)
     } else {
-        exchanges().into_iter().find(|one| (one.api, one.version) == (asked.api, asked.version))?.answer
+        exchanges().iter().find(|one| (one.api, one.version) == (asked.api, asked.version))?.answer.clone()
     };
     Some(answer_frame(asked, &body))
 }
