@@ -1,7 +1,8 @@
-//! What the tests of kafscale-proxy share: the simulated world, the bodies of the fuzz targets, and the harness for real
-//! peers.
+//! What the tests of kafscale-proxy share: the simulated world, whole simulations in it, the bodies of the fuzz targets, and
+//! the harness for real peers.
 
 pub mod fuzz;
 #[cfg(feature = "peers")]
 pub mod peers;
+pub mod simulation;
 pub mod world;

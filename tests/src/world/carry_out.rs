@@ -5,15 +5,19 @@ use std::time::Duration;
 use bytes::BytesMut;
 use kafscale_proxy_core::inputs::{self, BrokerConnectionId, ConnectError, ExchangeId, ReadResult};
 use kafscale_proxy_core::model::broker::{self, ConnectionId};
-use kafscale_proxy_core::{Effect, Effects, Input, effects, s3};
+use kafscale_proxy_core::{Effect, Effects, Input, OperationId, effects, s3};
 
+use super::processes::BrokerProcess;
 use super::{Event, FIN, HOP, S3Fault, Watcher, World};
 use crate::world::shard::Socket;
 
 impl World {
     pub(super) fn carry_out(&mut self, shard: usize, effects: Effects) {
-        self.trace.add(self.now().monotonic, shard, &effects);
+        let now = self.now().monotonic;
+        self.trace.add(now, shard, &effects);
+        self.judges.ordered(shard, now, effects.len());
         for effect in effects {
+            self.judges.orders(shard, &effect, now);
             match effect {
                 Effect::Client(order) => self.carry_out_client(shard, order),
                 Effect::Broker(order) => self.carry_out_socket(shard, order),
@@ -39,13 +43,18 @@ impl World {
     fn carry_out_client(&mut self, shard: usize, order: effects::Client) {
         match order {
             effects::Client::Write { client, bytes } => {
-                if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.left) {
-                    open.machine.received(&bytes);
+                // One that has vanished takes nothing more.
+                if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) {
+                    if let Err(fault) = open.machine.received(&bytes) {
+                        self.judges.violated("answers", self.timeline.now().monotonic, fault);
+                    }
+                    self.news.insert(client);
                 }
             }
             effects::Client::Close { client } => {
-                if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.left) {
+                if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) {
                     open.machine.closed();
+                    self.news.insert(client);
                     self.fact(FIN, shard, Input::Client(inputs::Client::Closed { client }));
                 }
             }
@@ -67,11 +76,12 @@ impl World {
                 socket.accepted += accepted as u64;
                 let (broker, inner) = (socket.broker, socket.connection);
                 if accepted > 0 {
-                    self.routing.sent(self.timeline.now().monotonic, shard, broker, &bytes);
+                    let now = self.timeline.now().monotonic;
+                    self.knowledge.sent(now, shard, broker, &bytes);
+                    self.judges.written_to_broker(shard, broker, &bytes, &self.etcd, now);
                     self.deletes.record_handed_over((shard, connection), &bytes);
                     let bytes = BytesMut::from(&bytes[..accepted]);
-                    let input = broker::Input::Received { connection: inner, bytes };
-                    self.timeline.plan(HOP, Event::Broker { broker, input });
+                    self.tell_broker(HOP, broker, broker::Input::Received { connection: inner, bytes });
                 }
                 if struck.is_some() {
                     self.close_socket(shard, connection);
@@ -87,8 +97,7 @@ impl World {
         let told = match self.shards[shard].sockets.remove(&connection) {
             Some(socket) => {
                 self.peers.remove(&(socket.broker, socket.connection));
-                let input = broker::Input::Closed { connection: socket.connection };
-                self.timeline.plan(FIN, Event::Broker { broker: socket.broker, input });
+                self.tell_broker(FIN, socket.broker, broker::Input::Closed { connection: socket.connection });
                 inputs::Broker::Closed { connection, accepted_bytes: socket.accepted }
             }
             None if self.dialling.remove(&(shard, connection)) => {
@@ -110,15 +119,14 @@ impl World {
             return;
         }
         self.dialling.remove(&(shard, connection));
-        let running = number.filter(|number| self.brokers.get(*number).is_some_and(|broker| broker.is_running()));
+        let running = number.filter(|number| self.brokers.get(*number).is_some_and(BrokerProcess::is_running));
         let told = match running {
             Some(broker) => {
                 let inner = ConnectionId(self.draw());
                 self.peers.insert((broker, inner), (shard, connection));
                 let socket = Socket { broker, connection: inner, accepted: 0 };
                 self.shards[shard].sockets.insert(connection, socket);
-                let input = broker::Input::Connected { connection: inner };
-                self.timeline.plan(Duration::ZERO, Event::Broker { broker, input });
+                self.tell_broker(Duration::ZERO, broker, broker::Input::Connected { connection: inner });
                 inputs::Broker::Connected { connection }
             }
             None => {
@@ -130,6 +138,7 @@ impl World {
     }
 
     pub(super) fn carry_out_broker(&mut self, broker: usize, effects: Vec<broker::Effect>) {
+        let life = self.brokers[broker].life;
         for effect in effects {
             match effect {
                 broker::Effect::Write { connection, bytes } => {
@@ -142,10 +151,10 @@ impl World {
                 }
                 broker::Effect::Close { connection } => self.broker_closed(broker, connection),
                 broker::Effect::Etcd { token, request } => {
-                    self.timeline.plan(HOP, Event::EtcdRequest { from: Watcher::Broker(broker, token), request });
+                    self.timeline.plan(HOP, Event::EtcdRequest { from: Watcher::Broker(broker, life, token), request });
                 }
                 broker::Effect::EtcdWatch { token, request } => {
-                    self.timeline.plan(HOP, Event::EtcdWatch { from: Watcher::Broker(broker, token), request });
+                    self.timeline.plan(HOP, Event::EtcdWatch { from: Watcher::Broker(broker, life, token), request });
                 }
                 broker::Effect::Stopped => {
                     let open: Vec<ConnectionId> =
@@ -172,6 +181,7 @@ impl World {
                 if let s3::Request::DeleteObject { key } = request {
                     self.deletes.ordered(key);
                 }
+                self.judges.uploads.ordered(shard, request);
                 self.s3.ordered(shard, *operation);
                 self.faults.of_s3_request(request)
             }
@@ -185,17 +195,23 @@ impl World {
             Some(S3Fault::Late(later)) => later,
             Some(S3Fault::Way(_) | S3Fault::Trouble(_)) | None => Duration::ZERO,
         };
-        self.timeline.plan(HOP + later, Event::S3 { shard, order, fault });
+        let jitter = self.s3.jitter;
+        let jitter = if jitter.is_zero() { jitter } else { self.choices.milliseconds(0, jitter.as_millis() as u64) };
+        self.timeline.plan(HOP + later + jitter, Event::S3 { shard, order, fault });
     }
 
     fn carry_out_http(&mut self, shard: usize, order: effects::Http) {
         match order {
             effects::Http::ReadBody { operation, exchange, max_bytes } => {
                 let Some(open) = self.exchanges.get_mut(&exchange) else { return };
+                let slowness = open.machine.slowness();
                 let result = if open.ended {
                     Some(ReadResult::Broken("there is no body to read".into()))
-                } else {
+                } else if slowness.is_zero() {
                     open.machine.read(max_bytes)
+                } else {
+                    self.timeline.plan(slowness, Event::BodyArrives { exchange, operation, max_bytes });
+                    None
                 };
                 match result {
                     Some(result) => self.fact(HOP, shard, Input::Http(inputs::Http::BodyRead { operation, result })),
@@ -205,6 +221,11 @@ impl World {
             effects::Http::CancelRead { exchange } => self.cancel_read(exchange),
             effects::Http::Respond { exchange, head, body } => {
                 let Some(open) = self.exchanges.get_mut(&exchange).filter(|open| !open.ended) else { return };
+                if open.machine.status().is_some() {
+                    let text = format!("a second answer to {exchange:?}");
+                    return self.judges.violated("one answer per exchange", self.timeline.now().monotonic, text);
+                }
+                self.http_news.insert(exchange);
                 match body {
                     effects::ResponseBody::Whole(bytes) => {
                         open.machine.responded(head, None);
@@ -244,6 +265,19 @@ impl World {
         }
     }
 
+    /// The next piece of a slow body is there, if the read was not cancelled meanwhile.
+    pub(super) fn body_arrives(&mut self, exchange: ExchangeId, operation: OperationId, max_bytes: usize) {
+        let Some(open) = self.exchanges.get_mut(&exchange) else { return };
+        if open.reading != Some(operation) {
+            return;
+        }
+        if let Some(result) = open.machine.read(max_bytes) {
+            open.reading = None;
+            let shard = open.shard;
+            self.fact(HOP, shard, Input::Http(inputs::Http::BodyRead { operation, result }));
+        }
+    }
+
     fn cancel_read(&mut self, exchange: ExchangeId) {
         let Some(open) = self.exchanges.get_mut(&exchange) else { return };
         if let Some(operation) = open.reading.take() {
@@ -257,6 +291,7 @@ impl World {
         self.cancel_read(exchange);
         let Some(open) = self.exchanges.get_mut(&exchange) else { return };
         open.ended = true;
+        self.http_news.insert(exchange);
         let shard = open.shard;
         if let Some(operation) = open.sending.take() {
             self.fact(HOP, shard, Input::Http(inputs::Http::ChunkAccepted { operation }));

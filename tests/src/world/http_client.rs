@@ -1,6 +1,7 @@
 //! An HTTP client: one exchange, its request body in pieces, and the answer it got.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::response::Parts;
@@ -26,6 +27,7 @@ pub struct HttpClient {
     announced: Option<u64>,
     aborted: bool,
     stands_still: bool,
+    slowness: Duration,
 }
 
 impl HttpClient {
@@ -39,7 +41,19 @@ impl HttpClient {
             announced: None,
             aborted: false,
             stands_still: false,
+            slowness: Duration::ZERO,
         }
+    }
+
+    /// A client that takes so long for each piece of its body.
+    #[must_use]
+    pub const fn that_is_slow(mut self, slowness: Duration) -> Self {
+        self.slowness = slowness;
+        self
+    }
+
+    pub(super) const fn slowness(&self) -> Duration {
+        self.slowness
     }
 
     /// A client that does not take its answer.

@@ -43,18 +43,20 @@ impl KafkaClient {
 
     /// Bytes of answers arrived.
     ///
-    /// # Panics
+    /// # Errors
     ///
     /// When an answer is not the one that is due: invariant I4.
-    pub fn received(&mut self, bytes: &[u8]) {
-        assert!(!self.closed, "bytes after the end of the connection");
+    pub fn received(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.splitter.push(BytesMut::from(bytes));
-        while let Some(frame) = self.splitter.next_frame().expect("the proxy writes whole frames") {
-            let correlation_id = ResponseHeader::correlation_id(&frame).expect("an answer has a header");
+        while let Some(frame) = self.splitter.next_frame().map_err(|error| error.to_string())? {
+            let correlation_id = ResponseHeader::correlation_id(&frame).map_err(|error| format!("{error:?}"))?;
             let due = self.awaited.pop_front();
-            assert_eq!(Some(correlation_id), due, "answers come once, in request order");
+            if Some(correlation_id) != due {
+                return Err(format!("answer {correlation_id} where {due:?} is due"));
+            }
             self.answers.push_back((correlation_id, frame.freeze()));
         }
+        Ok(())
     }
 
     /// The connection has ended.
@@ -72,14 +74,20 @@ impl KafkaClient {
         self.awaited.len()
     }
 
+    /// Whether there is an answer that was not taken yet.
+    pub fn has_answer(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
     /// Takes the oldest answer that was not taken yet.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// When it cannot be read as an answer of this kind.
-    pub fn take_answer<M: Message>(&mut self, version: i16) -> Option<M> {
-        let (_, frame) = self.answers.pop_front()?;
-        let (_, body_at) = ResponseHeader::decode(&frame, M::KEY, version).expect("the header can be read");
-        Some(M::decode(&frame.slice(body_at..), version).expect("the body can be read"))
+    /// When there is none, or it cannot be read as an answer of this kind.
+    pub fn take_answer<M: Message>(&mut self, version: i16) -> Result<M, String> {
+        let (_, frame) = self.answers.pop_front().ok_or("no answer has come")?;
+        let unreadable = |error| format!("{:?} version {version} cannot be read: {error:?}", M::KEY);
+        let (_, body_at) = ResponseHeader::decode(&frame, M::KEY, version).map_err(unreadable)?;
+        M::decode(&frame.slice(body_at..), version).map_err(unreadable)
     }
 }

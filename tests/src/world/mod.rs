@@ -9,6 +9,7 @@ mod faults;
 mod http_client;
 pub mod invariants;
 mod kafka_client;
+mod processes;
 mod shard;
 mod stores;
 pub mod timeline;
@@ -27,9 +28,10 @@ use kafscale_proxy_core::{Config, Input, Monotonic, Now, OperationId, Outcome, e
 use choices::Choices;
 pub use faults::{Faults, S3Fault, S3Verb};
 pub use http_client::{BodyEnd, HttpClient};
-use invariants::{Deletes, Routing};
+use invariants::{Deletes, Judges, Knowledge};
 pub use kafka_client::KafkaClient;
-use shard::Shard;
+use processes::{BrokerProcess, Replica};
+use shard::{Life, Shard};
 pub use stores::{EtcdSide, S3Side, Watcher};
 use timeline::Timeline;
 pub use trace::Trace;
@@ -57,8 +59,12 @@ enum Event {
     S3Finished { shard: usize, operation: OperationId, outcome: Outcome<s3::Response, s3::Refusal> },
     /// A dial reaches a broker.
     Dial { shard: usize, connection: BrokerConnectionId, address: String },
-    /// A fact reaches a broker.
-    Broker { broker: usize, input: broker::Input },
+    /// A fact reaches a broker, if it still is in this life.
+    Broker { broker: usize, life: u32, input: broker::Input },
+    /// The next piece of a slow request body is there.
+    BodyArrives { exchange: ExchangeId, operation: OperationId, max_bytes: usize },
+    /// A shard that stood still goes on.
+    Awake { shard: usize },
 }
 
 /// How the world is made.
@@ -67,7 +73,7 @@ pub struct Plan {
     pub seed: u64,
     /// Settings of each shard.
     pub config: Config,
-    /// Shards of the proxy.
+    /// Shards of the one replica of the proxy that is there from the start; none: replicas are started later.
     pub shards: usize,
     /// Brokers.
     pub brokers: usize,
@@ -80,8 +86,6 @@ pub struct Plan {
 struct Client {
     shard: usize,
     machine: KafkaClient,
-    /// It has closed its socket.
-    left: bool,
 }
 
 struct Exchange {
@@ -107,13 +111,16 @@ pub struct World {
     pub etcd: EtcdSide,
     /// S3.
     pub s3: S3Side,
-    brokers: Vec<BrokerModel>,
+    replicas: Vec<Replica>,
+    brokers: Vec<BrokerProcess>,
     /// The records of the cluster.
     pub log: SharedLog,
     /// What was ordered to be deleted.
     pub deletes: Deletes,
     /// What was sent to whom, and by what knowledge.
-    pub routing: Routing,
+    pub knowledge: Knowledge,
+    /// What else must hold at every moment.
+    pub judges: Judges,
     /// What is still to strike.
     pub faults: Faults,
     /// Dials on their way.
@@ -122,15 +129,22 @@ pub struct World {
     exchanges: BTreeMap<ExchangeId, Exchange>,
     /// Whose each connection of a broker is, until either side has closed.
     peers: BTreeMap<(usize, ConnectionId), (usize, BrokerConnectionId)>,
+    /// Clients that got something since [`World::take_news`].
+    news: BTreeSet<ClientId>,
+    /// Exchanges that were answered or ended since [`World::take_http_news`].
+    http_news: BTreeSet<ExchangeId>,
     drawn: u64,
 }
 
 impl World {
     /// A world at its first moment: brokers start, the proxy starts.
     pub fn new(plan: Plan) -> Self {
-        let mut choices = Choices::from_seed(plan.seed);
+        Self::with_choices(Choices::from_seed(plan.seed), plan)
+    }
+
+    /// A world whose choices come from elsewhere than the seed of its plan.
+    pub fn with_choices(mut choices: Choices, plan: Plan) -> Self {
         let timeline = Timeline::default();
-        let now = timeline.now();
         let hosts: Vec<String> = (0..plan.brokers).map(|id| format!("broker-{id}")).collect();
         let listed = hosts.iter().enumerate().map(|(id, host)| (id as i32, host.as_str(), 9092));
         let mut snapshot = ClusterSnapshot::new("world", listed);
@@ -139,11 +153,11 @@ impl World {
         }
         let mut etcd = EtcdSide::default();
         etcd.model.put(broker::SNAPSHOT_KEY, snapshot.to_json(), &mut Vec::new());
-        let brokers: Vec<BrokerModel> = hosts
+        let brokers: Vec<BrokerProcess> = hosts
             .into_iter()
             .enumerate()
             .map(|(id, host)| {
-                BrokerModel::new(broker::Settings {
+                BrokerProcess::new(broker::Settings {
                     id: id as i32,
                     host,
                     port: 9092,
@@ -153,27 +167,33 @@ impl World {
                 })
             })
             .collect();
-        let shards = (0..plan.shards).map(|_| Shard::new(plan.config.clone(), choices.seed(), now)).collect::<Vec<_>>();
         let mut world = Self {
             timeline,
             choices,
             trace: Trace::default(),
-            shards,
+            shards: Vec::new(),
+            replicas: Vec::new(),
             etcd,
             s3: S3Side::new(plan.min_part_bytes),
             brokers,
             log: SharedLog::new(),
             deletes: Deletes::default(),
-            routing: Routing::new(&plan.config.cluster, &snapshot),
+            knowledge: Knowledge::new(&plan.config.cluster, &snapshot),
+            judges: Judges::new(plan.config.cluster.cache_ttl),
             faults: Faults::default(),
             dialling: BTreeSet::new(),
             clients: BTreeMap::new(),
             exchanges: BTreeMap::new(),
             peers: BTreeMap::new(),
+            news: BTreeSet::new(),
+            http_news: BTreeSet::new(),
             drawn: 0,
         };
+        if plan.shards > 0 {
+            world.start_replica(&plan.config, plan.shards, 0);
+        }
         for broker in 0..world.brokers.len() {
-            world.timeline.plan(Duration::ZERO, Event::Broker { broker, input: broker::Input::Started });
+            world.tell_broker(Duration::ZERO, broker, broker::Input::Started);
         }
         world
     }
@@ -188,7 +208,7 @@ impl World {
     /// A Kafka client connects to a shard.
     pub fn connect(&mut self, shard: usize) -> ClientId {
         let client = ClientId(self.draw());
-        self.clients.insert(client, Client { shard, machine: KafkaClient::default(), left: false });
+        self.clients.insert(client, Client { shard, machine: KafkaClient::default() });
         let peer = ([127, 0, 0, 1], 40_000).into();
         self.fact(HOP, shard, Input::Client(inputs::Client::Accepted { client, peer }));
         client
@@ -196,22 +216,28 @@ impl World {
 
     /// A Kafka client sends a request; `answered` is false for Produce with acks 0.
     pub fn send<R: Request>(&mut self, client: ClientId, version: i16, request: &R, answered: bool) {
-        let Some(open) = self.clients.get_mut(&client) else { return };
+        let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) else { return };
         let bytes = BytesMut::from(&open.machine.request(version, request, answered)[..]);
-        let (shard, ended) = (open.shard, open.left || open.machine.is_closed());
-        if !ended {
-            self.fact(HOP, shard, Input::Client(inputs::Client::Received { client, bytes }));
-        }
+        let shard = open.shard;
+        self.fact(HOP, shard, Input::Client(inputs::Client::Received { client, bytes }));
     }
 
-    /// A Kafka client goes away, whatever it waits for.
-    pub fn disconnect(&mut self, client: ClientId) {
-        let Some(open) = self.clients.get_mut(&client) else { return };
-        if !open.left && !open.machine.is_closed() {
-            open.left = true;
-            let shard = open.shard;
-            self.fact(HOP, shard, Input::Client(inputs::Client::Closed { client }));
-        }
+    /// A client goes away without a word.
+    pub fn vanish(&mut self, client: ClientId) {
+        let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) else { return };
+        open.machine.closed();
+        let shard = open.shard;
+        self.fact(FIN, shard, Input::Client(inputs::Client::Closed { client }));
+    }
+
+    /// Clients that got answers, or their end, since this was last asked.
+    pub fn take_news(&mut self) -> BTreeSet<ClientId> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Exchanges that were answered or have ended since this was last asked.
+    pub fn take_http_news(&mut self) -> BTreeSet<ExchangeId> {
+        std::mem::take(&mut self.http_news)
     }
 
     /// The client as it sees itself.
@@ -224,13 +250,28 @@ impl World {
     }
 
     /// The oldest answer that the client has not taken.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be read as an answer of this kind.
     pub fn take_answer<M: Message>(&mut self, client: ClientId, version: i16) -> Option<M> {
-        self.clients.get_mut(&client)?.machine.take_answer(version)
+        let machine = &mut self.clients.get_mut(&client)?.machine;
+        machine.has_answer().then(|| machine.take_answer(version).expect("the answer can be read"))
+    }
+
+    /// The oldest answer that the client has not taken.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it cannot be read as an answer of this kind.
+    pub fn try_take_answer<M: Message>(&mut self, client: ClientId, version: i16) -> Result<M, String> {
+        self.clients.get_mut(&client).ok_or("no such client")?.machine.take_answer(version)
     }
 
     /// An HTTP client sends a request to the LFS API of a shard.
     pub fn request(&mut self, shard: usize, head: http::request::Parts, machine: HttpClient) -> ExchangeId {
-        let exchange = ExchangeId(self.draw());
+        let exchange = self.next_exchange();
+        self.drawn += 1;
         self.exchanges.insert(exchange, Exchange { shard, machine, reading: None, sending: None, ended: false });
         let peer = ([127, 0, 0, 1], 50_000).into();
         let requested = inputs::Http::Requested { exchange, server: HttpServer::Api, head: Box::new(head), peer };
@@ -269,6 +310,20 @@ impl World {
         &self.exchanges.get(&exchange).expect("the exchange has begun").machine
     }
 
+    /// The number that the next exchange will have, so that a body can name it.
+    pub const fn next_exchange(&self) -> ExchangeId {
+        ExchangeId(self.drawn + 1)
+    }
+
+    /// Whether the driver has said its last word about an exchange.
+    ///
+    /// # Panics
+    ///
+    /// When it never began.
+    pub fn has_ended(&self, exchange: ExchangeId) -> bool {
+        self.exchanges.get(&exchange).expect("the exchange has begun").ended
+    }
+
     /// The machine of a shard, to be asked for its stats.
     pub fn proxy(&self, shard: usize) -> &kafscale_proxy_core::Proxy {
         &self.shards[shard].proxy
@@ -300,7 +355,7 @@ impl World {
 
     /// A broker, to be given faults.
     pub fn broker(&mut self, broker: usize) -> &mut BrokerModel {
-        &mut self.brokers[broker]
+        &mut self.brokers[broker].model
     }
 
     /// The broker that holds the lease of a partition.
@@ -309,38 +364,28 @@ impl World {
         std::str::from_utf8(&self.etcd.model.get(key.as_bytes())?.value).ok()?.parse().ok()
     }
 
-    /// A broker dies at once.
-    pub fn crash(&mut self, broker: usize) {
-        let mut effects = Vec::new();
-        self.brokers[broker].crash(&mut effects);
-        self.carry_out_broker(broker, effects);
-    }
-
     /// A broker is asked to end: it gives its leases back and is gone.
     pub fn stop(&mut self, broker: usize) {
-        self.timeline.plan(Duration::ZERO, Event::Broker { broker, input: broker::Input::ShutdownRequested });
-    }
-
-    /// A broker that has ended starts again.
-    pub fn restart(&mut self, broker: usize) {
-        if !self.brokers[broker].is_running() {
-            self.change_etcd(|etcd, facts| etcd.forget_broker(broker, facts));
-            self.brokers[broker].restart();
-            self.timeline.plan(Duration::ZERO, Event::Broker { broker, input: broker::Input::Started });
-        }
+        self.tell_broker(Duration::ZERO, broker, broker::Input::ShutdownRequested);
     }
 
     /// Changes etcd as somebody else would; its watchers are told.
     pub fn change_etcd(&mut self, change: impl FnOnce(&mut EtcdSide, &mut WatchFacts)) {
         let mut facts = WatchFacts::new();
         change(&mut self.etcd, &mut facts);
-        self.routing.look(self.timeline.now().monotonic, &self.etcd.model);
+        self.knowledge.look(self.timeline.now().monotonic, &self.etcd.model);
+        self.etcd_may_have_changed();
         self.tell_watchers(facts);
     }
 
     /// Breaks the proxy's watches.
     pub fn break_watches(&mut self) {
         self.change_etcd(EtcdSide::break_watches);
+    }
+
+    /// Makes the watches of a shard silent, or lets them catch up.
+    pub fn stall_watches(&mut self, shard: usize, stalled: bool) {
+        self.change_etcd(|etcd, facts| etcd.stall_watches(shard, stalled, facts));
     }
 
     // --- time ---
@@ -373,10 +418,10 @@ impl World {
         }
     }
 
-    /// Lets the next thing happen, if it is not after `end`.
-    fn step(&mut self, end: Monotonic) -> bool {
-        let deadlines = self.shards.iter().filter_map(|shard| Some(shard.proxy.poll_timeout()?.at));
-        let brokers = self.brokers.iter().filter_map(BrokerModel::poll_timeout);
+    /// Lets the next thing happen, if it is not after `end`; otherwise the clock jumps to `end`, and this is false.
+    pub fn step(&mut self, end: Monotonic) -> bool {
+        let deadlines = self.shards.iter().filter_map(Shard::poll_timeout);
+        let brokers = self.brokers.iter().filter_map(|broker| broker.model.poll_timeout());
         let deadline = deadlines.chain(brokers).chain(self.etcd.model.poll_timeout()).min();
         let deadline = deadline.map(|at| at.max(self.now().monotonic));
         let arrival = self.timeline.next_at();
@@ -402,13 +447,12 @@ impl World {
         let now = self.now();
         let due = |at: Option<Monotonic>| at.is_some_and(|at| at <= now.monotonic);
         for index in 0..self.shards.len() {
-            if due(self.shards[index].proxy.poll_timeout().map(|timeout| timeout.at)) {
-                let effects = self.shards[index].wake(now);
-                self.carry_out(index, effects);
+            if due(self.shards[index].poll_timeout()) {
+                self.wake_shard(index);
             }
         }
         for index in 0..self.brokers.len() {
-            if due(self.brokers[index].poll_timeout()) {
+            if due(self.brokers[index].model.poll_timeout()) {
                 self.wake_broker(index);
             }
         }
@@ -419,7 +463,8 @@ impl World {
 
     fn wake_broker(&mut self, broker: usize) {
         let (now, mut effects) = (self.now(), Vec::new());
-        self.brokers[broker].handle_timeout(now, &mut self.log, &mut effects);
+        self.brokers[broker].model.handle_timeout(now, &mut self.log, &mut effects);
+        self.judges.appended(&self.log, now.monotonic);
         self.carry_out_broker(broker, effects);
     }
 
@@ -427,11 +472,9 @@ impl World {
     fn arrive(&mut self) {
         let Some(event) = self.timeline.take_next() else { return };
         match event {
-            Event::Fact { shard, input } => {
-                let now = self.now();
-                let effects = self.shards[shard].tell(now, input);
-                self.carry_out(shard, effects);
-            }
+            Event::Fact { shard, input } => self.deliver(shard, input),
+            Event::Awake { shard } => self.awake(shard),
+            Event::BodyArrives { exchange, operation, max_bytes } => self.body_arrives(exchange, operation, max_bytes),
             Event::EtcdRequest { from, request } => self.etcd_request(from, &request),
             Event::EtcdWatch { from, request } => {
                 let link = self.link_to_etcd(from);
@@ -439,7 +482,15 @@ impl World {
             }
             Event::EtcdCancel { from } => self.change_etcd(|etcd, facts| etcd.cancel_watch(from, facts)),
             Event::S3 { shard, order, fault } => {
-                for (shard, delay, told) in self.s3.arrive(shard, order, fault) {
+                let alive = self.shards[shard].life != Life::Dead;
+                if !alive && !matches!(order, effects::S3::Request { .. }) {
+                    return;
+                }
+                let told = self.s3.arrive(shard, order, fault);
+                if !alive {
+                    return self.s3.forget_shard(shard);
+                }
+                for (shard, delay, told) in told {
                     match told {
                         inputs::S3::Finished { operation, outcome } => {
                             self.timeline.plan(HOP + delay, Event::S3Finished { shard, operation, outcome });
@@ -461,9 +512,13 @@ impl World {
                 }
             }
             Event::Dial { shard, connection, address } => self.dialled(shard, connection, &address),
-            Event::Broker { broker, input } => {
+            Event::Broker { broker, life, input } => {
+                if self.brokers[broker].life != life {
+                    return;
+                }
                 let (now, mut effects, version) = (self.now(), Vec::new(), self.log.version());
-                self.brokers[broker].handle_input(now, input, &mut self.log, &mut effects);
+                self.brokers[broker].model.handle_input(now, input, &mut self.log, &mut effects);
+                self.judges.appended(&self.log, now.monotonic);
                 self.carry_out_broker(broker, effects);
                 if self.log.version() != version {
                     (0..self.brokers.len()).filter(|other| *other != broker).for_each(|other| self.wake_broker(other));
@@ -474,27 +529,29 @@ impl World {
 
     fn s3_finished(&mut self, shard: usize, operation: OperationId, outcome: Outcome<s3::Response, s3::Refusal>) {
         self.s3.answered(shard, operation);
-        let now = self.now();
-        let effects = self.shards[shard].tell(now, Input::S3(inputs::S3::Finished { operation, outcome }));
-        self.carry_out(shard, effects);
+        self.deliver(shard, Input::S3(inputs::S3::Finished { operation, outcome }));
     }
 
     fn etcd_request(&mut self, from: Watcher, request: &etcd::Request) {
         let (now, link, mut facts) = (self.now(), self.link_to_etcd(from), WatchFacts::new());
         let reply = self.etcd.model.request(now.monotonic, link, request, &mut facts);
-        self.routing.look(now.monotonic, &self.etcd.model);
+        self.knowledge.look(now.monotonic, &self.etcd.model);
+        if let (Watcher::Shard(shard, _), Outcome::Applied(_)) = (from, &reply.outcome) {
+            self.judges.freshness.served(shard, request, now.monotonic);
+        }
+        self.etcd_may_have_changed();
         let after = HOP + reply.delay;
         match from {
             Watcher::Shard(shard, operation) => {
                 if matches!(reply.outcome, Outcome::Applied(_)) {
-                    self.routing.told(now.monotonic, shard, request);
+                    self.knowledge.told(now.monotonic, shard, request);
                 }
                 let finished = inputs::Etcd::Finished { operation, outcome: reply.outcome };
                 self.fact(after, shard, Input::Etcd(finished));
             }
-            Watcher::Broker(broker, token) => {
+            Watcher::Broker(broker, life, token) => {
                 let input = broker::Input::EtcdFinished { token, outcome: reply.outcome };
-                self.timeline.plan(after, Event::Broker { broker, input });
+                self.timeline.plan(after, Event::Broker { broker, life, input });
             }
         }
         self.tell_watchers(facts);
@@ -502,7 +559,7 @@ impl World {
 
     fn link_to_etcd(&self, from: Watcher) -> kafscale_proxy_core::model::Link {
         match from {
-            Watcher::Shard(..) => self.etcd.link,
+            Watcher::Shard(shard, _) => self.etcd.shard_links.get(&shard).copied().unwrap_or(self.etcd.link),
             Watcher::Broker(..) => self.etcd.broker_link,
         }
     }
@@ -513,9 +570,9 @@ impl World {
                 Some(Watcher::Shard(shard, operation)) => {
                     self.fact(HOP, shard, Input::Etcd(watch_input(operation, fact)));
                 }
-                Some(Watcher::Broker(broker, token)) => {
+                Some(Watcher::Broker(broker, life, token)) => {
                     let input = broker::Input::EtcdWatched { token, fact };
-                    self.timeline.plan(HOP, Event::Broker { broker, input });
+                    self.timeline.plan(HOP, Event::Broker { broker, life, input });
                 }
                 None => {}
             }
@@ -526,6 +583,11 @@ impl World {
 
     fn fact(&mut self, delay: Duration, shard: usize, input: Input) {
         self.timeline.plan(delay, Event::Fact { shard, input });
+    }
+
+    fn tell_broker(&mut self, delay: Duration, broker: usize, input: broker::Input) {
+        let life = self.brokers[broker].life;
+        self.timeline.plan(delay, Event::Broker { broker, life, input });
     }
 
     fn draw(&mut self) -> u64 {

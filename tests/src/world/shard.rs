@@ -1,11 +1,11 @@
 //! One machine of the world, and what a driver keeps for it: files, and what was written to which socket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use kafscale_proxy_core::inputs::{BrokerConnectionId, FileId, ReadResult};
 use kafscale_proxy_core::model::broker::ConnectionId;
-use kafscale_proxy_core::{Config, Effects, Input, Now, Proxy};
+use kafscale_proxy_core::{Config, Effects, Input, Monotonic, Now, Proxy};
 
 /// A connection of a shard to a broker.
 pub(super) struct Socket {
@@ -22,16 +22,47 @@ struct File {
     read: usize,
 }
 
+/// How a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Running,
+    /// Its process stands still: what it is told waits, and no deadline wakes it.
+    Paused,
+    /// Its process has died.
+    Dead,
+}
+
 /// A shard.
 pub(super) struct Shard {
     pub(super) proxy: Proxy,
+    pub(super) life: Life,
+    /// How far the wall clock of its host is off, milliseconds.
+    skew_ms: i64,
+    /// What it was told while it stood still.
+    pub(super) waiting: VecDeque<Input>,
     pub(super) sockets: BTreeMap<BrokerConnectionId, Socket>,
     files: BTreeMap<FileId, File>,
 }
 
 impl Shard {
-    pub(super) fn new(config: Config, seed: [u8; 32], now: Now) -> Self {
-        Self { proxy: Proxy::new(config, seed, now), sockets: BTreeMap::new(), files: BTreeMap::new() }
+    pub(super) fn new(config: Config, seed: [u8; 32], now: Now, skew_ms: i64) -> Self {
+        let proxy = Proxy::new(config, seed, skewed(now, skew_ms));
+        Self {
+            proxy,
+            life: Life::Running,
+            skew_ms,
+            waiting: VecDeque::new(),
+            sockets: BTreeMap::new(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// When its deadline wakes it.
+    pub(super) fn poll_timeout(&self) -> Option<Monotonic> {
+        match self.life {
+            Life::Running => self.proxy.poll_timeout().map(|timeout| timeout.at),
+            Life::Paused | Life::Dead => None,
+        }
     }
 
     /// Tells a fact.
@@ -41,7 +72,7 @@ impl Shard {
     /// When the machine says that its driver broke the contract.
     pub(super) fn tell(&mut self, now: Now, input: Input) -> Effects {
         let mut effects = Effects::new();
-        if let Err(misuse) = self.proxy.handle_input(now, input, &mut effects) {
+        if let Err(misuse) = self.proxy.handle_input(skewed(now, self.skew_ms), input, &mut effects) {
             panic!("the world broke the driver's contract: {misuse}");
         }
         effects
@@ -54,7 +85,7 @@ impl Shard {
     /// When something is still due afterwards: invariant I7.
     pub(super) fn wake(&mut self, now: Now) -> Effects {
         let mut effects = Effects::new();
-        self.proxy.handle_timeout(now, &mut effects);
+        self.proxy.handle_timeout(skewed(now, self.skew_ms), &mut effects);
         if let Some(next) = self.proxy.poll_timeout() {
             assert!(next.at > now.monotonic, "still due after handle_timeout: {:?}", next.reason);
         }
@@ -85,4 +116,8 @@ impl Shard {
     pub(super) fn files(&self) -> usize {
         self.files.len()
     }
+}
+
+const fn skewed(now: Now, skew_ms: i64) -> Now {
+    Now { monotonic: now.monotonic, unix_ms: now.unix_ms + skew_ms }
 }

@@ -16,8 +16,8 @@ use super::S3Fault;
 pub enum Watcher {
     /// A shard of the proxy.
     Shard(usize, OperationId),
-    /// A broker.
-    Broker(usize, EtcdToken),
+    /// A broker, in one of its lives.
+    Broker(usize, u32, EtcdToken),
 }
 
 /// The one etcd of the world.
@@ -29,6 +29,8 @@ pub struct EtcdSide {
     pub link: Link,
     /// The way of the brokers' requests.
     pub broker_link: Link,
+    /// The way of the requests of single shards, where it differs.
+    pub shard_links: BTreeMap<usize, Link>,
     watches: BTreeMap<WatchToken, Watcher>,
     tokens: u64,
 }
@@ -52,21 +54,32 @@ impl EtcdSide {
 
     /// Breaks every watch of the proxy, as a lost connection does.
     pub(super) fn break_watches(&mut self, facts: &mut WatchFacts) {
-        let tokens = self.watches.iter().filter(|(_, watcher)| matches!(watcher, Watcher::Shard(..)));
-        for token in tokens.map(|(token, _)| *token).collect::<Vec<_>>() {
+        for token in self.watches_of(|_| true) {
             self.model.break_watch(token, facts);
         }
     }
 
-    /// A broker is gone, and its watches with it.
-    pub(super) fn forget_broker(&mut self, broker: usize, facts: &mut WatchFacts) {
-        let of_it = |watcher: &Watcher| matches!(watcher, Watcher::Broker(of, _) if *of == broker);
-        let tokens: Vec<WatchToken> =
-            self.watches.iter().filter(|(_, watcher)| of_it(watcher)).map(|(token, _)| *token).collect();
-        for token in tokens {
+    /// Ends the watches of a shard that has died: nobody is told.
+    pub(super) fn forget_watches(&mut self, shard: usize) {
+        for token in self.watches_of(|watcher| watcher == shard) {
             self.watches.remove(&token);
-            self.model.break_watch(token, facts);
+            self.model.cancel_watch(token, &mut WatchFacts::new());
         }
+    }
+
+    /// Makes the watches of a shard silent, or lets them catch up.
+    pub(super) fn stall_watches(&mut self, shard: usize, stalled: bool, facts: &mut WatchFacts) {
+        for token in self.watches_of(|watcher| watcher == shard) {
+            self.model.stall_watch(token, stalled, facts);
+        }
+    }
+
+    fn watches_of(&self, concerns: impl Fn(usize) -> bool) -> Vec<WatchToken> {
+        let of_shards = self.watches.iter().filter_map(|(token, watcher)| match watcher {
+            Watcher::Shard(shard, _) => concerns(*shard).then_some(*token),
+            Watcher::Broker(..) => None,
+        });
+        of_shards.collect()
     }
 
     /// Who is to be told of a fact.
@@ -86,6 +99,8 @@ pub struct S3Side {
     pub blobs: MemoryBlobs,
     /// The way of the proxy's requests.
     pub link: Link,
+    /// Requests arrive so much later at most; each draws its own delay.
+    pub jitter: Duration,
     orders: BTreeMap<s3::Token, (usize, OperationId)>,
     opened: BTreeMap<(usize, OperationId), s3::Token>,
     /// Requests whose completion was not told yet.
@@ -101,6 +116,7 @@ impl S3Side {
             model: S3Model::with_bucket(settings),
             blobs: MemoryBlobs::default(),
             link: Link::default(),
+            jitter: Duration::ZERO,
             orders: BTreeMap::new(),
             opened: BTreeMap::new(),
             awaited: BTreeSet::new(),
@@ -121,6 +137,15 @@ impl S3Side {
     /// The completion of a request is told.
     pub(super) fn answered(&mut self, shard: usize, operation: OperationId) {
         self.awaited.remove(&(shard, operation));
+    }
+
+    /// A shard has died: what it opened is released, and nobody waits for its requests any more.
+    pub(super) fn forget_shard(&mut self, shard: usize) {
+        self.awaited.retain(|(of, _)| *of != shard);
+        self.orders.retain(|_, (of, _)| *of != shard);
+        for object in self.opened.extract_if(.., |(of, _), _| *of == shard).map(|(_, object)| object) {
+            self.model.handle_input(s3::Input::Released { object }, &mut Vec::new());
+        }
     }
 
     /// An object was opened for a request that had been given up.

@@ -8,18 +8,25 @@ use kafscale_proxy_core::{Effect, Monotonic};
 #[derive(Default)]
 pub struct Trace {
     lines: Vec<String>,
-    is_off: bool,
+    off: bool,
 }
 
 impl Trace {
-    /// Writes nothing down from now on: long worlds that nobody compares are faster without.
-    pub fn turn_off(&mut self) {
-        self.is_off = true;
+    /// Writes nothing down from now on: worlds that are made by the thousand have no time for it.
+    pub fn switch_off(&mut self) {
+        self.off = true;
+    }
+
+    /// Adds what somebody else than a machine did.
+    pub fn note(&mut self, at: Monotonic, what: impl FnOnce() -> String) {
+        if !self.off {
+            self.lines.push(format!("{at:?} {}", what()));
+        }
     }
 
     /// Adds the effects of one call.
     pub fn add(&mut self, at: Monotonic, shard: usize, effects: &[Effect]) {
-        if self.is_off {
+        if self.off {
             return;
         }
         for effect in effects {

@@ -71,7 +71,7 @@ impl Walk {
         let plan = Plan { seed, config, shards: 1, brokers: BROKERS as usize, topics, min_part_bytes: 1 };
         let mut walk = Self { world: World::new(plan), people: Vec::new(), gone: Vec::new(), named: 0, outage: false };
         if !is_traced() {
-            walk.world.trace.turn_off();
+            walk.world.trace.switch_off();
         }
         walk.world.run(Duration::from_secs(1));
         while walk.people.len() < PEOPLE {
@@ -191,7 +191,7 @@ impl Walk {
             self.people[index].listen(&mut self.world);
             let leaves = self.world.choices.one_in(60);
             if leaves {
-                self.world.disconnect(self.people[index].id);
+                self.world.vanish(self.people[index].id);
             }
             if leaves || self.people[index].is_gone(&self.world) {
                 let next = self.arrive();
@@ -301,15 +301,15 @@ impl Walk {
                 *seen.codes.entry(*code).or_default() += times;
             }
         }
-        seen.requests += self.world.routing.requests();
-        assert_eq!(self.world.routing.violations(), [""; 0]);
+        seen.requests += self.world.knowledge.requests();
+        assert_eq!(self.world.knowledge.violations(), [""; 0]);
         self.leave_nothing(&reader);
     }
 
     fn leave_nothing(&mut self, reader: &Person) {
-        self.world.disconnect(reader.id);
+        self.world.vanish(reader.id);
         for person in &self.people {
-            self.world.disconnect(person.id);
+            self.world.vanish(person.id);
         }
         self.world.run(Duration::from_secs(5));
         let stats = self.world.proxy(0).stats();

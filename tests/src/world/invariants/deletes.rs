@@ -53,6 +53,17 @@ impl Deletes {
         referred.filter(|key| self.keys.contains(key)).chain(self.premature.iter().cloned()).collect()
     }
 
+    /// Whether a record that refers to this key may have been written: bytes of it were handed over, and no broker has
+    /// proven that it wrote nothing.
+    pub fn may_be_referred(&self, key: &str) -> bool {
+        self.handed_over.contains_key(key)
+    }
+
+    /// Whether the delete of this key was ever ordered.
+    pub fn was_ordered(&self, key: &str) -> bool {
+        self.keys.contains(key)
+    }
+
     /// How many keys.
     pub fn len(&self) -> usize {
         self.keys.len()
@@ -65,14 +76,15 @@ impl Deletes {
 }
 
 /// The key of the envelope in a Produce request: its record is neither compressed nor encoded.
-fn key_in_envelope(request: &Bytes) -> Option<String> {
-    let text = String::from_utf8_lossy(request);
-    let envelope = &text[text.find("{\"kfs_lfs\"")?..];
-    let key = envelope.split("\"key\":\"").nth(1)?.split('"').next()?;
+pub(in crate::world) fn key_in_envelope(request: &[u8]) -> Option<String> {
+    const START: &[u8] = b"{\"kfs_lfs\"";
+    let start = request.windows(START.len()).position(|window| window == START)?;
+    let text = String::from_utf8_lossy(&request[start..]);
+    let key = text.split("\"key\":\"").nth(1)?.split('"').next()?;
     Some(key.to_owned())
 }
 
-fn proves_nothing_was_written(answer: &Bytes) -> bool {
+pub(super) fn proves_nothing_was_written(answer: &Bytes) -> bool {
     let Ok((_, body_at)) = ResponseHeader::decode(answer, ApiKey::Produce, VERSION) else { return false };
     let Ok(response) = ProduceResponse::decode(&answer.slice(body_at..), VERSION) else { return false };
     let mut codes = response.responses.iter().flat_map(|topic| &topic.partition_responses).map(|one| one.error_code);

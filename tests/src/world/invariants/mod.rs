@@ -2,10 +2,222 @@
 
 mod blobs;
 mod deletes;
+mod freshness;
+mod knowledge;
 mod leftovers;
+mod listing;
+mod order;
+mod records;
 mod routing;
+mod unowned;
+mod uploads;
+mod watches;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use kafscale_proxy_core::kafka::{ApiKey, FetchRequest, Message, ProduceRequest, RequestHeader};
+use kafscale_proxy_core::model::broker::SharedLog;
+use kafscale_proxy_core::{Effect, Input, Monotonic, effects};
 
 pub use blobs::{BlobFault, Envelope, check_blobs, envelopes};
 pub use deletes::Deletes;
+pub use freshness::Freshness;
+pub use knowledge::Knowledge;
 pub use leftovers::leftovers;
+pub use listing::Listing;
+pub use order::{BatchId, Order};
+pub use records::Records;
 pub use routing::Routing;
+pub use unowned::Unowned;
+pub use uploads::Uploads;
+pub use watches::Watches;
+
+use crate::world::EtcdSide;
+
+/// Effects that one call may give. A client's 64 requests in flight, each split over the brokers, are the most that one fact
+/// (a read that completes them all, or the end of a wait) has been seen to set going.
+const EFFECTS_MAX: usize = 1_000;
+
+/// Something that must not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What was broken.
+    pub invariant: &'static str,
+    /// When.
+    pub at: Monotonic,
+    /// What happened.
+    pub text: String,
+}
+
+/// Everything that is judged at every moment.
+pub struct Judges {
+    /// I3.
+    pub freshness: Freshness,
+    /// I4 and I5.
+    pub order: Order,
+    /// Requests reach the owner.
+    pub routing: Routing,
+    /// Makers of objects.
+    pub uploads: Uploads,
+    /// Partitions without an owner.
+    pub unowned: Unowned,
+    /// What shards were told of the list of brokers.
+    pub listing: Listing,
+    /// What shards know of their records.
+    pub records: Records,
+    /// Where watches begin.
+    pub watches: Watches,
+    violations: Vec<Violation>,
+    effects_most: usize,
+}
+
+impl Judges {
+    /// For machines whose knowledge lives so long.
+    pub(super) fn new(ttl: Duration) -> Self {
+        Self {
+            freshness: Freshness::new(ttl),
+            order: Order::default(),
+            routing: Routing::default(),
+            uploads: Uploads::default(),
+            unowned: Unowned::default(),
+            listing: Listing::default(),
+            records: Records::default(),
+            watches: Watches::default(),
+            violations: Vec::new(),
+            effects_most: 0,
+        }
+    }
+
+    /// What was broken so far, oldest first.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// The most effects that one call gave.
+    pub const fn effects_most(&self) -> usize {
+        self.effects_most
+    }
+
+    /// Something must not have happened.
+    pub fn violated(&mut self, invariant: &'static str, at: Monotonic, text: String) {
+        self.violations.push(Violation { invariant, at, text });
+    }
+
+    /// A shard begins.
+    pub(super) fn calm_shard(&mut self, shard: usize, now: Monotonic) {
+        self.routing.shard_disturbed(shard, false, now);
+    }
+
+    /// A shard is told something.
+    pub(super) fn told(&mut self, shard: usize, input: &Input, now: Monotonic) {
+        self.records.told(shard, input, now);
+        if let Input::Etcd(input) = input {
+            self.watches.told(shard, input);
+            self.listing.told(shard, input, now);
+        }
+    }
+
+    /// A shard orders this.
+    pub(super) fn orders(&mut self, shard: usize, effect: &Effect, now: Monotonic) {
+        if let Some((invariant, fault)) = self.records.ordered(shard, effect) {
+            self.violated(invariant, now, fault);
+        }
+        if let Some(fault) = self.listing.ordered(shard, effect, now) {
+            self.violated("list of brokers", now, fault);
+        }
+        if let Effect::Etcd(effects::Etcd::Watch { request, .. }) = effect
+            && let Some(fault) = self.watches.ordered(shard, request)
+        {
+            self.violated("watches", now, fault);
+        }
+    }
+
+    /// A call gave so many effects.
+    pub(super) fn ordered(&mut self, shard: usize, now: Monotonic, effects: usize) {
+        self.effects_most = self.effects_most.max(effects);
+        if effects > EFFECTS_MAX {
+            self.violated("bounded effects", now, format!("shard {shard}: {effects} effects of one call"));
+        }
+    }
+
+    /// Brokers may have added to the log.
+    pub(super) fn appended(&mut self, log: &SharedLog, now: Monotonic) {
+        for fault in self.order.look(log) {
+            self.violated("order", now, fault);
+        }
+    }
+
+    /// Metadata or a coordinator was answered from memory.
+    pub fn answered_from_memory(&mut self, shard: usize, now: Monotonic) {
+        if let Some(fault) = self.freshness.of_snapshot(shard, now) {
+            self.violated("freshness", now, format!("answered from memory; {fault}"));
+        }
+    }
+
+    /// A socket took bytes of a request for a broker.
+    pub(super) fn written_to_broker(
+        &mut self,
+        shard: usize,
+        broker: usize,
+        request: &Bytes,
+        etcd: &EtcdSide,
+        now: Monotonic,
+    ) {
+        self.routing.leases_may_have_changed(etcd, now);
+        self.unowned.leases_may_have_changed(etcd, now);
+        let Ok((header, body_at)) = RequestHeader::decode(request) else { return };
+        let (api, version, body) = (header.api(), header.api_version, request.slice(body_at..));
+        let is_clients_produce = api == Some(ApiKey::Produce) && deletes::key_in_envelope(&body).is_none();
+        let mut partitions: Vec<(String, i32)> = Vec::new();
+        match api {
+            Some(ApiKey::Produce) => {
+                if let Some(fault) = deletes::key_in_envelope(&body).and_then(|key| self.uploads.publishing(&key)) {
+                    self.violated("client gone", now, fault);
+                }
+                let produce = ProduceRequest::decode(&body, version).map(|request| request.topic_data);
+                for topic in produce.iter().flatten() {
+                    partitions.extend(topic.partition_data.iter().map(|one| (topic.name.to_string(), one.index)));
+                }
+            }
+            Some(ApiKey::Fetch) if version <= 12 => {
+                let fetch = FetchRequest::decode(&body, version).map(|request| request.topics);
+                for topic in fetch.iter().flatten() {
+                    partitions.extend(topic.partitions.iter().map(|one| (topic.topic.to_string(), one.partition)));
+                }
+            }
+            Some(
+                ApiKey::JoinGroup
+                | ApiKey::SyncGroup
+                | ApiKey::Heartbeat
+                | ApiKey::LeaveGroup
+                | ApiKey::OffsetCommit
+                | ApiKey::OffsetFetch,
+            ) => {
+                // A group that nobody coordinates goes to any broker that the snapshot lists: the proof of the leases is
+                // judged with partitions, where a wrong broker would do harm.
+                if let Some(fault) = self.freshness.of_snapshot(shard, now) {
+                    self.violated("freshness", now, format!("{api:?} is sent; {fault}"));
+                }
+            }
+            Some(_) | None => {}
+        }
+        if let Some(fault) = self.routing.of_any(shard, now) {
+            self.violated("routing", now, format!("{api:?}: {fault}"));
+        }
+        for (topic, partition) in partitions {
+            if let Some(fault) = self.freshness.of_partition(shard, &topic, partition, now) {
+                self.violated("freshness", now, format!("{api:?} is sent; {fault}"));
+            }
+            if is_clients_produce
+                && self.routing.is_calm(shard, now)
+                && let Some(fault) = self.unowned.asks(broker, &topic, partition, now)
+            {
+                self.violated("unowned partitions", now, fault);
+            }
+            if let Some(fault) = self.routing.of(shard, broker, &topic, partition, now) {
+                self.violated("routing", now, format!("{api:?}: {fault}"));
+            }
+        }
+    }
+}

@@ -1,155 +1,154 @@
-//! I3: nothing is sent to a broker on knowledge older than the TTL, and partitions are read from their owners only.
+//! Requests reach the owner: while a lease has not changed for longer than the proxy needs to see it, etcd is reachable and
+//! the owner is well, no Produce and no Fetch for the partition is written to anybody else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bytes::Bytes;
-use kafscale_proxy_core::kafka::{
-    ApiKey, FetchRequest, ListOffsetsRequest, Message, OffsetForLeaderEpochRequest, RequestHeader,
-};
-use kafscale_proxy_core::model::broker::{ClusterSnapshot, SNAPSHOT_KEY};
-use kafscale_proxy_core::model::etcd::EtcdModel;
-use kafscale_proxy_core::{ClusterConfig, Monotonic, etcd};
+use kafscale_proxy_core::Monotonic;
+use kafscale_proxy_core::etcd::{Keys, Revision};
+use kafscale_proxy_core::model::broker::SNAPSHOT_KEY;
 
-const LEASES: &str = "/kafscale/partition-leases/";
+use crate::world::EtcdSide;
 
-/// Who held a lease from when on; the newest last. `None` is nobody.
-type Owners = Vec<(Monotonic, Option<usize>)>;
+/// A watch tells a change within milliseconds; a request that waits for a connection was routed up to a whole round of dials
+/// before it is written.
+const SEEN: Duration = Duration::from_secs(8);
+/// Two cycles of proofs: whatever a trouble of etcd has hidden is known again by then.
+const CALM: Duration = Duration::from_secs(25);
 
-/// What etcd has told each shard, who owned what, and what was sent in spite of it.
+pub(super) const PARTITIONS: &str = "/kafscale/partition-leases/";
+
+struct Lease {
+    owner: Option<usize>,
+    revision: Revision,
+    since: Monotonic,
+}
+
+/// Troubles overlap: somebody is well when the last one has ended.
+#[derive(Clone, Copy, Default)]
+struct Health {
+    troubles: u32,
+    ended_at: Monotonic,
+}
+
+impl Health {
+    fn disturbed(&mut self, disturbed: bool, now: Monotonic) {
+        self.troubles = if disturbed { self.troubles + 1 } else { self.troubles.saturating_sub(1) };
+        self.ended_at = self.ended_at.max(now);
+    }
+
+    fn is_calm(self, now: Monotonic) -> bool {
+        self.troubles == 0 && now.since(self.ended_at) > CALM
+    }
+}
+
+/// Owners as etcd has them, and since when nothing disturbs.
+#[derive(Default)]
 pub struct Routing {
-    /// `None` where knowledge never gets too old.
-    ttl: Option<Duration>,
-    topics: BTreeMap<[u8; 16], String>,
-    /// When etcd last served a read of the snapshot, and one of partition leases, by shard.
-    snapshot_told: BTreeMap<usize, Monotonic>,
-    leases_told: BTreeMap<usize, Monotonic>,
-    owners: BTreeMap<(String, i32), Owners>,
-    requests: usize,
-    violations: Vec<String>,
+    revision: Revision,
+    leases: BTreeMap<String, Lease>,
+    shards: BTreeMap<usize, Health>,
+    brokers: BTreeMap<usize, Health>,
+    /// Brokers for which a fault waits that strikes at an unknown moment: they may refuse or break at any time.
+    spoiled: BTreeSet<usize>,
+    snapshot: Revision,
+    /// Since when the snapshot lists no broker, if it does not.
+    brokerless: Option<Monotonic>,
+    judged: u64,
 }
 
 impl Routing {
-    pub(in crate::world) fn new(config: &ClusterConfig, snapshot: &ClusterSnapshot) -> Self {
-        let mut owners = BTreeMap::new();
-        for topic in &snapshot.topics {
-            for partition in &topic.partitions {
-                let name = topic.topic.clone().unwrap_or_default();
-                owners.insert((name, partition.partition), vec![(Monotonic::ZERO, None)]);
-            }
-        }
-        let names = snapshot.topics.iter().map(|topic| (topic.topic_id, topic.topic.clone().unwrap_or_default()));
-        Self {
-            ttl: config.static_backends.is_empty().then_some(config.cache_ttl),
-            topics: names.collect(),
-            snapshot_told: BTreeMap::new(),
-            leases_told: BTreeMap::new(),
-            owners,
-            requests: 0,
-            violations: Vec::new(),
-        }
-    }
-
-    /// etcd has served a request of a shard.
-    pub(in crate::world) fn told(&mut self, now: Monotonic, shard: usize, request: &etcd::Request) {
-        let etcd::Request::Range(range) = request else { return };
-        if range.keys.contain(SNAPSHOT_KEY.as_bytes()) {
-            self.snapshot_told.insert(shard, now);
-        }
-        let (etcd::Keys::One(first) | etcd::Keys::Between(first, _)) = &range.keys;
-        if first.starts_with(LEASES.as_bytes()) {
-            self.leases_told.insert(shard, now);
-        }
-    }
-
-    /// Something in etcd may have changed.
-    pub(in crate::world) fn look(&mut self, now: Monotonic, etcd: &EtcdModel) {
-        for ((topic, partition), owners) in &mut self.owners {
-            let lease = etcd.get(format!("{LEASES}{topic}/{partition}").as_bytes());
-            let owner = lease.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
-            if owners.last().is_none_or(|(_, last)| *last != owner) {
-                owners.push((now, owner));
-            }
-        }
-    }
-
-    /// A request, or the beginning of one, was handed to a socket.
-    pub(in crate::world) fn sent(&mut self, now: Monotonic, shard: usize, broker: usize, frame: &Bytes) {
-        let Some(ttl) = self.ttl else { return };
-        let Ok((header, body_at)) = RequestHeader::decode(frame) else { return };
-        let (Some(api), version) = (header.api(), header.api_version) else { return };
-        self.requests += 1;
-        let body = frame.slice(body_at..);
-        let fresh = |told: Option<&Monotonic>| told.is_some_and(|told| now.since(*told) <= ttl);
-        if !fresh(self.snapshot_told.get(&shard)) {
-            self.violations.push(format!("{now:?} {api:?} to broker {broker}: past the TTL of the snapshot"));
-        }
-        let read = if api == ApiKey::Fetch {
-            fetched(&body, version, &self.topics)
-        } else if api == ApiKey::ListOffsets {
-            listed(&body, version)
-        } else if api == ApiKey::OffsetForLeaderEpoch {
-            epochs(&body, version)
-        } else if api == ApiKey::Produce {
-            Vec::new()
-        } else {
+    /// Something was done to etcd.
+    pub(in crate::world) fn leases_may_have_changed(&mut self, etcd: &EtcdSide, now: Monotonic) {
+        if etcd.model.revision() == self.revision {
             return;
-        };
-        if !fresh(self.leases_told.get(&shard)) {
-            self.violations.push(format!("{now:?} {api:?} to broker {broker}: past the TTL of the leases"));
         }
-        for (topic, partition) in read {
-            let Some(owners) = self.owners.get(&(topic.clone(), partition)) else {
-                self.violations.push(format!("{now:?} {api:?} to broker {broker}: there is no {topic}/{partition}"));
-                continue;
+        self.revision = etcd.model.revision();
+        if let Some(snapshot) = etcd.model.get(SNAPSHOT_KEY.as_bytes())
+            && snapshot.mod_revision != self.snapshot
+        {
+            self.snapshot = snapshot.mod_revision;
+            let brokerless = String::from_utf8_lossy(&snapshot.value).contains(r#""Brokers":null"#);
+            self.brokerless = brokerless.then(|| self.brokerless.unwrap_or(now));
+        }
+        let keys = Keys::prefix(PARTITIONS);
+        let mut leases = BTreeMap::new();
+        for kv in etcd.model.list(&keys) {
+            let key = String::from_utf8_lossy(&kv.key).into_owned();
+            let owner = std::str::from_utf8(&kv.value).ok().and_then(|id| id.parse().ok());
+            let since = match self.leases.get(&key) {
+                Some(lease) if lease.revision == kv.mod_revision => lease.since,
+                Some(_) | None => now,
             };
-            let ends = owners.iter().skip(1).map(|(from, _)| *from).chain([now]);
-            let mut possible = owners.iter().zip(ends).filter(|(_, end)| now.since(*end) <= ttl);
-            if !possible.any(|((_, owner), _)| owner.is_none_or(|owner| owner == broker)) {
-                let who = format!("{topic}/{partition}, which belonged to {owners:?}");
-                self.violations.push(format!("{now:?} {api:?} to broker {broker}: not the owner of {who}"));
-            }
+            leases.insert(key, Lease { owner, revision: kv.mod_revision, since });
         }
+        self.leases = leases;
     }
 
-    /// What must not have been sent.
-    pub fn violations(&self) -> &[String] {
-        &self.violations
+    /// The way of a shard to etcd is in trouble, or well from now on.
+    pub fn shard_disturbed(&mut self, shard: usize, disturbed: bool, now: Monotonic) {
+        self.shards.entry(shard).or_default().disturbed(disturbed, now);
     }
 
-    /// How many requests were judged.
-    pub fn requests(&self) -> usize {
-        self.requests
+    /// A broker is in trouble, or well from now on.
+    pub fn broker_disturbed(&mut self, broker: usize, disturbed: bool, now: Monotonic) {
+        self.brokers.entry(broker).or_default().disturbed(disturbed, now);
     }
-}
 
-fn fetched(body: &Bytes, version: i16, topics: &BTreeMap<[u8; 16], String>) -> Vec<(String, i32)> {
-    let request = FetchRequest::decode(body, version).expect("the proxy sends what can be read");
-    let named = request.topics.into_iter().filter_map(|topic| {
-        let name = if topic.topic_id == [0; 16] {
-            topic.topic.as_str().to_owned()
-        } else {
-            topics.get(&topic.topic_id)?.clone()
+    /// A fault waits for a broker, and nobody knows when it will strike.
+    pub fn broker_spoiled(&mut self, broker: usize) {
+        self.spoiled.insert(broker);
+    }
+
+    /// Whether neither the shard's way to etcd nor any broker is in trouble, or was not long ago.
+    pub(super) fn is_calm(&self, shard: usize, now: Monotonic) -> bool {
+        // The first look around comes before the first client: the start of the world is calm.
+        let calm = |health: &Health| {
+            let from_the_start = health.troubles == 0 && health.ended_at == Monotonic::ZERO;
+            from_the_start || health.is_calm(now)
         };
-        Some(topic.partitions.into_iter().map(move |asked| (name.clone(), asked.partition)))
-    });
-    named.flatten().collect()
-}
+        self.spoiled.is_empty() && self.shards.get(&shard).is_none_or(calm) && self.brokers.values().all(calm)
+    }
 
-fn listed(body: &Bytes, version: i16) -> Vec<(String, i32)> {
-    let request = ListOffsetsRequest::decode(body, version).expect("the proxy sends what can be read");
-    let named = request.topics.into_iter().map(|topic| {
-        let name = topic.name.as_str().to_owned();
-        topic.partitions.into_iter().map(move |asked| (name.clone(), asked.partition_index))
-    });
-    named.flatten().collect()
-}
+    /// How many writes could be judged.
+    pub const fn judged(&self) -> u64 {
+        self.judged
+    }
 
-fn epochs(body: &Bytes, version: i16) -> Vec<(String, i32)> {
-    let request = OffsetForLeaderEpochRequest::decode(body, version).expect("the proxy sends what can be read");
-    let named = request.topics.into_iter().map(|topic| {
-        let name = topic.topic.as_str().to_owned();
-        topic.partitions.into_iter().map(move |asked| (name.clone(), asked.partition))
-    });
-    named.flatten().collect()
+    /// What is wrong with writing something to any broker.
+    pub(super) fn of_any(&self, shard: usize, now: Monotonic) -> Option<String> {
+        let since = self.brokerless?;
+        let calm = self.shards.get(&shard).copied().unwrap_or_default().is_calm(now);
+        (calm && now.since(since) > SEEN)
+            .then(|| format!("shard {shard} writes; the snapshot is empty since {since:?}"))
+    }
+
+    /// What is wrong with writing something for this partition to this broker.
+    pub(super) fn of(
+        &mut self,
+        shard: usize,
+        broker: usize,
+        topic: &str,
+        partition: i32,
+        now: Monotonic,
+    ) -> Option<String> {
+        let key = format!("{PARTITIONS}{topic}/{partition}");
+        let lease = self.leases.get(&key)?;
+        let owner = lease.owner?;
+        let calm = |health: Option<&Health>| health.copied().unwrap_or_default().is_calm(now);
+        if self.spoiled.contains(&owner)
+            || now.since(lease.since) <= SEEN
+            || !calm(self.shards.get(&shard))
+            || !calm(self.brokers.get(&owner))
+        {
+            return None;
+        }
+        self.judged += 1;
+        (owner != broker).then(|| {
+            format!(
+                "shard {shard} writes {topic}/{partition} to broker {broker}; owner since {:?}: {owner}",
+                lease.since
+            )
+        })
+    }
 }

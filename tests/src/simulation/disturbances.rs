@@ -1,0 +1,286 @@
+//! Faults of a simulation: what each does, and how it ends.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kafscale_proxy_core::Monotonic;
+use kafscale_proxy_core::etcd::Keys;
+use kafscale_proxy_core::kafka::ErrorCode;
+use kafscale_proxy_core::model::broker::{Fault, SNAPSHOT_KEY};
+use kafscale_proxy_core::model::s3::Trouble;
+use kafscale_proxy_core::model::{Fate, Link};
+
+use super::http_clients::without_brokers;
+use super::scenario::{BROKERS, FaultKind, TOPICS};
+use crate::world::{S3Fault, S3Verb, World};
+
+const FATES: [Fate; 3] = [Fate::Refused, Fate::ReplyLost, Fate::RequestLost];
+const DELAYS_MS: [u64; 4] = [0, 200, 2_000, 6_000];
+const VERBS: [S3Verb; 7] =
+    [S3Verb::Put, S3Verb::Create, S3Verb::Part, S3Verb::Complete, S3Verb::Abort, S3Verb::Delete, S3Verb::Get];
+/// Codes with which brokers refuse: nothing is appended, but only the first four prove it to the proxy.
+const REFUSALS: [i16; 6] = [6, 5, 74, 75, 7, -1];
+
+/// What ends a fault.
+#[derive(Clone, Debug)]
+enum End {
+    Restart(usize),
+    Speak(usize),
+    Dials(usize),
+    Etcd,
+    ReplicaEtcd(usize),
+    Watches(usize),
+    S3,
+    Trouble,
+    Files,
+    Snapshot,
+}
+
+/// Faults that last.
+pub(super) struct Disturbances {
+    ends: BTreeMap<(Monotonic, u64), End>,
+    planned: u64,
+    snapshot: Bytes,
+}
+
+fn partition_key(who: u64, how: u64) -> String {
+    let all: Vec<String> = TOPICS
+        .iter()
+        .flat_map(|(topic, count)| (0..*count).map(move |index| format!("/kafscale/partition-leases/{topic}/{index}")))
+        .collect();
+    if how.is_multiple_of(7) { "/kafscale/group-leases/readers".into() } else { all[who as usize % all.len()].clone() }
+}
+
+impl Disturbances {
+    pub(super) fn new(world: &World) -> Self {
+        let snapshot = world.etcd.model.get(SNAPSHOT_KEY.as_bytes()).map(|kv| kv.value.clone()).unwrap_or_default();
+        Self { ends: BTreeMap::new(), planned: 0, snapshot }
+    }
+
+    /// When the next fault ends.
+    pub(super) fn next_end(&self) -> Option<Monotonic> {
+        self.ends.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Ends the faults that are due.
+    pub(super) fn end_due(&mut self, world: &mut World) {
+        let now = world.now().monotonic;
+        while self.next_end().is_some_and(|at| at <= now) {
+            if let Some((_, end)) = self.ends.pop_first() {
+                self.end(world, &end);
+            }
+        }
+    }
+
+    /// Ends everything that is wrong: the liveness phase begins.
+    pub(super) fn end_all(&mut self, world: &mut World) {
+        while let Some((_, end)) = self.ends.pop_first() {
+            self.end(world, &end);
+        }
+        for broker in 0..BROKERS {
+            world.broker(broker).forgive();
+            world.restart(broker);
+        }
+        world.faults.forgive();
+        world.s3.jitter = Duration::ZERO;
+    }
+
+    fn until(&mut self, world: &World, lasts: Duration, end: End) {
+        self.planned += 1;
+        self.ends.insert((world.now().monotonic + lasts, self.planned), end);
+    }
+
+    fn end(&mut self, world: &mut World, end: &End) {
+        let now = world.now().monotonic;
+        match *end {
+            End::Restart(broker) => {
+                world.restart(broker);
+                world.judges.routing.broker_disturbed(broker, false, now);
+            }
+            End::Speak(broker) => {
+                world.set_silent(broker, false);
+                world.judges.routing.broker_disturbed(broker, false, now);
+            }
+            End::Dials(broker) => {
+                world.faults.swallow_dials(broker, false);
+                world.judges.routing.broker_disturbed(broker, false, now);
+            }
+            End::Etcd => {
+                world.etcd.link = Link::default();
+                settle_shards(world, None);
+            }
+            End::ReplicaEtcd(replica) => {
+                for shard in world.living_shards().collect::<Vec<_>>() {
+                    if world.shards_of(replica).contains(&shard) {
+                        world.etcd.shard_links.remove(&shard);
+                    }
+                }
+                settle_shards(world, Some(replica));
+            }
+            End::Watches(shard) => {
+                world.stall_watches(shard, false);
+                world.judges.routing.shard_disturbed(shard, false, now);
+            }
+            End::S3 => world.s3.link = Link::default(),
+            End::Trouble => world.s3.model.trouble = Trouble::None,
+            End::Files => world.faults.break_files(false),
+            End::Snapshot => {
+                let snapshot = self.snapshot.clone();
+                world.change_etcd(|etcd, facts| etcd.model.put(SNAPSHOT_KEY, snapshot, facts));
+            }
+        }
+    }
+
+    /// Lets a fault happen.
+    pub(super) fn strike(&mut self, world: &mut World, kind: FaultKind, who: u64, how: u64, lasts: Duration) {
+        let now = world.now().monotonic;
+        let broker = who as usize % BROKERS;
+        let link = Link {
+            fate: FATES[how as usize % FATES.len()],
+            delay: Duration::from_millis(DELAYS_MS[how as usize / 4 % DELAYS_MS.len()]),
+        };
+        match kind {
+            FaultKind::LeaseMoves => {
+                let key = partition_key(who, how);
+                world.change_etcd(|etcd, facts| match how % 4 {
+                    0 => {
+                        etcd.model.delete(&Keys::One(key.into()), facts);
+                    }
+                    other => etcd.model.put(key, (other - 1).to_string(), facts),
+                });
+            }
+            FaultKind::BrokerCrashes => {
+                world.judges.routing.broker_disturbed(broker, true, now);
+                world.crash(broker);
+                self.until(world, lasts, End::Restart(broker));
+            }
+            FaultKind::BrokerSilence => {
+                world.judges.routing.broker_disturbed(broker, true, now);
+                world.set_silent(broker, true);
+                self.until(world, lasts, End::Speak(broker));
+            }
+            FaultKind::ProduceRefusals => {
+                let code = ErrorCode(REFUSALS[how as usize % REFUSALS.len()]);
+                inject(world, broker, Fault::RefuseProduce(code));
+            }
+            FaultKind::BrokenAnswers => {
+                let fault = if how.is_multiple_of(2) { Fault::WrongCorrelation } else { Fault::MissingPartition };
+                inject(world, broker, fault);
+            }
+            FaultKind::LostAcknowledgements => {
+                inject(world, broker, Fault::CrashAfterAppend);
+                self.until(world, lasts, End::Restart(broker));
+            }
+            FaultKind::BrokenWrites => {
+                // Whom it meets is not known: the routes of all may be gone for a moment.
+                (0..BROKERS).for_each(|broker| world.judges.routing.broker_spoiled(broker));
+                world.faults.break_record_write([0, 1, 100, 100_000][how as usize % 4]);
+            }
+            FaultKind::BlackHoles => {
+                world.judges.routing.broker_disturbed(broker, true, now);
+                world.faults.swallow_dials(broker, true);
+                self.until(world, lasts, End::Dials(broker));
+            }
+            FaultKind::EtcdOutages => self.cut_etcd(world, who, how, link, lasts),
+            FaultKind::BrokenWatches => world.break_watches(),
+            FaultKind::SilentWatches => {
+                let shards: Vec<usize> = world.living_shards().collect();
+                let shard = shards[who as usize % shards.len()];
+                world.judges.routing.shard_disturbed(shard, true, now);
+                world.stall_watches(shard, true);
+                self.until(world, lasts, End::Watches(shard));
+            }
+            FaultKind::Compaction => {
+                let revision = world.etcd.model.revision();
+                // Refused when this revision was compacted before: nothing to do then.
+                world.change_etcd(|etcd, _| _ = etcd.model.compact(revision));
+            }
+            FaultKind::S3Outages => {
+                if how.is_multiple_of(3) {
+                    world.s3.model.trouble = trouble(how / 3);
+                    self.until(world, lasts, End::Trouble);
+                } else {
+                    world.s3.link = link;
+                    self.until(world, lasts, End::S3);
+                }
+            }
+            FaultKind::S3Strikes => {
+                let fault = match who % 4 {
+                    0 | 1 => S3Fault::Way(Link { delay: Duration::ZERO, ..link }),
+                    2 => S3Fault::Trouble(trouble(how / 7)),
+                    _ => S3Fault::Late(Duration::from_secs(40)),
+                };
+                world.faults.strike_s3(VERBS[how as usize % VERBS.len()], fault);
+            }
+            FaultKind::BrokenFiles => {
+                world.faults.break_files(true);
+                self.until(world, lasts, End::Files);
+            }
+            FaultKind::ReplicaCrashes => {
+                let replica = who as usize % world.replicas();
+                world.crash_replica(replica);
+            }
+            FaultKind::ReplicaPauses => {
+                let replica = who as usize % world.replicas();
+                world.pause_replica(replica, lasts);
+                for shard in world.shards_of(replica).to_vec() {
+                    world.judges.routing.shard_disturbed(shard, false, now + lasts);
+                }
+            }
+            FaultKind::EmptySnapshots => {
+                if let Some(empty) = without_brokers(world) {
+                    world.change_etcd(|etcd, facts| etcd.model.put(SNAPSHOT_KEY, empty, facts));
+                    self.until(world, lasts, End::Snapshot);
+                }
+            }
+        }
+    }
+
+    fn cut_etcd(&mut self, world: &mut World, who: u64, how: u64, link: Link, lasts: Duration) {
+        let now = world.now().monotonic;
+        let link = if how.is_multiple_of(5) { Link { fate: Fate::Delivered, ..link } } else { link };
+        let replica = who as usize % world.replicas();
+        let everybody = how.is_multiple_of(2);
+        for shard in world.living_shards().collect::<Vec<_>>() {
+            if everybody || world.shards_of(replica).contains(&shard) {
+                world.judges.routing.shard_disturbed(shard, true, now);
+                if !everybody {
+                    world.etcd.shard_links.insert(shard, link);
+                }
+            }
+        }
+        if everybody {
+            world.etcd.link = link;
+            world.break_watches();
+            self.until(world, lasts, End::Etcd);
+        } else {
+            self.until(world, lasts, End::ReplicaEtcd(replica));
+        }
+    }
+}
+
+fn inject(world: &mut World, broker: usize, fault: Fault) {
+    world.broker(broker).inject(fault);
+    world.judges.routing.broker_spoiled(broker);
+}
+
+fn settle_shards(world: &mut World, replica: Option<usize>) {
+    let now = world.now().monotonic;
+    for shard in world.living_shards().collect::<Vec<_>>() {
+        if replica.is_none_or(|replica| world.shards_of(replica).contains(&shard)) {
+            world.judges.routing.shard_disturbed(shard, false, now);
+        }
+    }
+}
+
+fn trouble(how: u64) -> Trouble {
+    [
+        Trouble::SlowDown,
+        Trouble::InternalError { applied: true },
+        Trouble::InternalError { applied: false },
+        Trouble::CompletionError { applied: true },
+        Trouble::CompletionError { applied: false },
+        Trouble::BrokenReads,
+    ][how as usize % 6]
+}

@@ -1,0 +1,376 @@
+//! Kafka clients of a simulation: they pipeline, and hold every answer against what they asked and what the log holds.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use kafscale_proxy_core::Monotonic;
+use kafscale_proxy_core::inputs::ClientId;
+use kafscale_proxy_core::kafka::{
+    ErrorCode, FetchPartition, FetchRequest, FetchResponse, FetchTopic, FindCoordinatorRequest,
+    FindCoordinatorResponse, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupRequestProtocol,
+    JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, ListOffsetsPartition, ListOffsetsRequest,
+    ListOffsetsResponse, ListOffsetsTopic, MemberIdentity, MetadataRequest, MetadataResponse, OffsetCommitRequest,
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse, OffsetFetchRequest,
+    OffsetFetchRequestTopic, OffsetFetchResponse, PartitionProduceData, ProduceRequest, ProduceResponse, Record, Str,
+    SyncGroupRequest, SyncGroupResponse, TopicProduceData, batches, build_batch,
+};
+
+use super::scenario::{Ask, TOPICS};
+use crate::world::World;
+use crate::world::invariants::BatchId;
+
+const GROUP: &str = "readers";
+
+/// What was asked and is not answered yet.
+enum Asked {
+    Produce { version: i16, batches: Vec<(String, i32, BatchId)> },
+    Fetch { version: i16, partitions: Vec<(String, i32)> },
+    ListOffsets { partitions: Vec<(String, i32)> },
+    Metadata,
+    FindCoordinator,
+    JoinGroup,
+    SyncGroup,
+    Heartbeat,
+    OffsetCommit,
+    OffsetFetch,
+    LeaveGroup,
+}
+
+/// One client.
+pub(super) struct KafkaActor {
+    pub(super) id: ClientId,
+    asked: VecDeque<Asked>,
+    /// Batches with acks 0: their fate is never told.
+    requests: u64,
+    member_id: Str,
+    generation_id: i32,
+    ended: bool,
+}
+
+/// What clients learned, to see that a simulation is worth something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Learned {
+    /// Partitions that were acknowledged.
+    pub acknowledged: u64,
+    /// Partitions that were refused.
+    pub refused: u64,
+    /// Partitions that were read.
+    pub read: u64,
+    /// Groups that were joined.
+    pub joined: u64,
+    /// Other answers.
+    pub others: u64,
+}
+
+/// The partitions whose bits are set, by topic.
+fn partitions(bits: u64) -> Vec<(&'static str, Vec<i32>)> {
+    let mut bit = 0;
+    let mut chosen = Vec::new();
+    for (topic, count) in TOPICS {
+        let indexes: Vec<i32> = (0..count).filter(|index| bits & 1 << (bit + index) != 0).collect();
+        bit += count;
+        if !indexes.is_empty() {
+            chosen.push((topic, indexes));
+        }
+    }
+    chosen
+}
+
+fn flat(chosen: &[(&'static str, Vec<i32>)]) -> Vec<(String, i32)> {
+    chosen.iter().flat_map(|(topic, indexes)| indexes.iter().map(|index| ((*topic).to_owned(), *index))).collect()
+}
+
+impl KafkaActor {
+    pub(super) fn connect(world: &mut World, shard: usize) -> Self {
+        let id = world.connect(shard);
+        Self { id, asked: VecDeque::new(), requests: 0, member_id: Str::default(), generation_id: -1, ended: false }
+    }
+
+    pub(super) const fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub(super) fn ask(&mut self, world: &mut World, ask: Ask) {
+        self.requests += 1;
+        let group_id = Str::from_static(GROUP);
+        let (member_id, generation_id) = (self.member_id.clone(), self.generation_id);
+        match ask {
+            Ask::Produce { acks, partitions } => self.produce(world, acks, partitions),
+            Ask::Fetch { partitions, max_wait_ms } => self.fetch(world, partitions, max_wait_ms),
+            Ask::ListOffsets { partitions: bits } => {
+                let chosen = partitions(bits);
+                let topics = chosen.iter().map(|(topic, indexes)| ListOffsetsTopic {
+                    name: Str::from_static(topic),
+                    partitions: indexes
+                        .iter()
+                        .map(|index| ListOffsetsPartition {
+                            partition_index: *index,
+                            timestamp: -1,
+                            ..ListOffsetsPartition::default()
+                        })
+                        .collect(),
+                });
+                let request = ListOffsetsRequest { topics: topics.collect(), ..ListOffsetsRequest::default() };
+                world.send(self.id, 4, &request, true);
+                self.asked.push_back(Asked::ListOffsets { partitions: flat(&chosen) });
+            }
+            Ask::Metadata => {
+                world.send(self.id, 9, &MetadataRequest { topics: None, ..MetadataRequest::default() }, true);
+                self.asked.push_back(Asked::Metadata);
+            }
+            Ask::FindCoordinator => {
+                let request = FindCoordinatorRequest { key: group_id, ..FindCoordinatorRequest::default() };
+                world.send(self.id, 3, &request, true);
+                self.asked.push_back(Asked::FindCoordinator);
+            }
+            Ask::JoinGroup => {
+                let protocol = JoinGroupRequestProtocol {
+                    name: Str::from_static("range"),
+                    metadata: Bytes::from_static(&[0; 10]),
+                };
+                let request = JoinGroupRequest {
+                    group_id,
+                    session_timeout_ms: 10_000,
+                    rebalance_timeout_ms: 6_000,
+                    member_id,
+                    protocol_type: Str::from_static("consumer"),
+                    protocols: vec![protocol],
+                    ..JoinGroupRequest::default()
+                };
+                world.send(self.id, 5, &request, true);
+                self.asked.push_back(Asked::JoinGroup);
+            }
+            Ask::SyncGroup => {
+                let request = SyncGroupRequest { group_id, generation_id, member_id, ..SyncGroupRequest::default() };
+                world.send(self.id, 3, &request, true);
+                self.asked.push_back(Asked::SyncGroup);
+            }
+            Ask::Heartbeat => {
+                let request = HeartbeatRequest { group_id, generation_id, member_id, ..HeartbeatRequest::default() };
+                world.send(self.id, 3, &request, true);
+                self.asked.push_back(Asked::Heartbeat);
+            }
+            Ask::OffsetCommit => {
+                let partition = OffsetCommitRequestPartition { committed_offset: 1, ..Default::default() };
+                let topic =
+                    OffsetCommitRequestTopic { name: Str::from_static(TOPICS[0].0), partitions: vec![partition] };
+                let request = OffsetCommitRequest {
+                    group_id,
+                    generation_id,
+                    member_id,
+                    topics: vec![topic],
+                    ..OffsetCommitRequest::default()
+                };
+                world.send(self.id, 5, &request, true);
+                self.asked.push_back(Asked::OffsetCommit);
+            }
+            Ask::OffsetFetch => {
+                let topic =
+                    OffsetFetchRequestTopic { name: Str::from_static(TOPICS[0].0), partition_indexes: vec![0, 1] };
+                let request =
+                    OffsetFetchRequest { group_id, topics: Some(vec![topic]), ..OffsetFetchRequest::default() };
+                world.send(self.id, 5, &request, true);
+                self.asked.push_back(Asked::OffsetFetch);
+            }
+            Ask::LeaveGroup => {
+                let members = vec![MemberIdentity { member_id, ..MemberIdentity::default() }];
+                let request = LeaveGroupRequest { group_id, members, ..LeaveGroupRequest::default() };
+                world.send(self.id, 3, &request, true);
+                self.asked.push_back(Asked::LeaveGroup);
+            }
+        }
+    }
+
+    fn produce(&mut self, world: &mut World, acks: i16, bits: u64) {
+        // Flexible and not, both of which pass as they came.
+        let version = if self.requests.is_multiple_of(2) { 9 } else { 8 };
+        let mut sent = Vec::new();
+        let mut topic_data = Vec::new();
+        for (topic, indexes) in partitions(bits) {
+            let mut partition_data = Vec::new();
+            for index in indexes {
+                let value = format!("client {} request {} {topic}/{index}", self.id.0, self.requests);
+                let record = Record { value: Some(Bytes::from(value)), ..Record::default() };
+                let records = build_batch(0, std::iter::repeat_n(record, 1 + self.requests as usize % 3));
+                let id = world.judges.order.sent(self.id, topic, index, &records, acks != 0);
+                sent.push((topic.to_owned(), index, id));
+                partition_data.push(PartitionProduceData { index, records: Some(records) });
+            }
+            topic_data.push(TopicProduceData { name: Str::from_static(topic), partition_data });
+        }
+        let request = ProduceRequest { acks, timeout_ms: 3_000, topic_data, ..ProduceRequest::default() };
+        world.send(self.id, version, &request, acks != 0);
+        if acks != 0 {
+            self.asked.push_back(Asked::Produce { version, batches: sent });
+        }
+    }
+
+    fn fetch(&mut self, world: &mut World, bits: u64, max_wait_ms: i32) {
+        let version = if self.requests.is_multiple_of(2) { 12 } else { 11 };
+        let chosen = partitions(bits);
+        let topics = chosen.iter().map(|(topic, indexes)| FetchTopic {
+            topic: Str::from_static(topic),
+            partitions: indexes
+                .iter()
+                .map(|index| FetchPartition {
+                    partition: *index,
+                    fetch_offset: world
+                        .log
+                        .partition(topic, *index)
+                        .map_or(0, |log| log.end_offset().saturating_sub(2)),
+                    partition_max_bytes: 1 << 20,
+                    ..FetchPartition::default()
+                })
+                .collect(),
+            ..FetchTopic::default()
+        });
+        let topics = topics.collect();
+        let request = FetchRequest { max_wait_ms, min_bytes: 1, max_bytes: 1 << 20, topics, ..FetchRequest::default() };
+        world.send(self.id, version, &request, true);
+        self.asked.push_back(Asked::Fetch { version, partitions: flat(&chosen) });
+    }
+
+    /// Takes what came, and the end.
+    pub(super) fn look(&mut self, world: &mut World, now: Monotonic, learned: &mut Learned) {
+        while world.client(self.id).has_answer() {
+            let Some(asked) = self.asked.pop_front() else {
+                return world.judges.violated("answers", now, format!("{:?} got more than it asked for", self.id));
+            };
+            if let Err(fault) = self.answered(world, asked, now, learned) {
+                world.judges.violated("answers", now, format!("{:?}: {fault}", self.id));
+            }
+        }
+        if world.client(self.id).is_closed() && !self.ended {
+            self.end(world);
+        }
+    }
+
+    /// It hears of nothing any more.
+    pub(super) fn end(&mut self, world: &mut World) {
+        self.ended = true;
+        for asked in self.asked.drain(..) {
+            if let Asked::Produce { batches, .. } = asked {
+                batches.into_iter().for_each(|(_, _, id)| world.judges.order.untold(id));
+            }
+        }
+    }
+
+    fn answered(
+        &mut self,
+        world: &mut World,
+        asked: Asked,
+        now: Monotonic,
+        learned: &mut Learned,
+    ) -> Result<(), String> {
+        let id = self.id;
+        match asked {
+            Asked::Produce { version, batches } => {
+                let answer: ProduceResponse = world.try_take_answer(id, version)?;
+                let answered = answer
+                    .responses
+                    .iter()
+                    .flat_map(|topic| topic.partition_responses.iter().map(|one| (topic.name.to_string(), one.index)));
+                let expected = batches.iter().map(|(topic, index, _)| (topic.clone(), *index));
+                if !answered.eq(expected) {
+                    return Err(format!("an answer to other partitions than were asked for: {answer:?}"));
+                }
+                let parts = answer.responses.iter().flat_map(|topic| &topic.partition_responses);
+                for ((topic, index, batch), part) in batches.into_iter().zip(parts) {
+                    if part.error_code == ErrorCode::NONE {
+                        learned.acknowledged += 1;
+                    } else {
+                        learned.refused += 1;
+                        if part.base_offset != -1 && part.base_offset != 0 {
+                            return Err(format!("{topic}/{index} is refused and has an offset: {part:?}"));
+                        }
+                    }
+                    if let Some(fault) = world.judges.order.answered(batch, part.error_code, part.base_offset) {
+                        return Err(fault);
+                    }
+                }
+            }
+            Asked::Fetch { version, partitions } => {
+                let answer: FetchResponse = world.try_take_answer(id, version)?;
+                return fetched(world, &answer, &partitions, learned);
+            }
+            Asked::ListOffsets { partitions } => {
+                let answer: ListOffsetsResponse = world.try_take_answer(id, 4)?;
+                let answered = answer
+                    .topics
+                    .iter()
+                    .flat_map(|topic| topic.partitions.iter().map(|one| (topic.name.to_string(), one.partition_index)));
+                if !answered.eq(partitions) {
+                    return Err(format!("an answer to other partitions than were asked for: {answer:?}"));
+                }
+                learned.others += 1;
+            }
+            Asked::Metadata => {
+                let answer: MetadataResponse = world.try_take_answer(id, 9)?;
+                if answer.topics.iter().any(|topic| topic.error_code == ErrorCode::NONE) {
+                    let shard = world.shard_of_client(id);
+                    world.judges.answered_from_memory(shard, now);
+                }
+                learned.others += 1;
+            }
+            Asked::FindCoordinator => {
+                let answer: FindCoordinatorResponse = world.try_take_answer(id, 3)?;
+                if answer.error_code == ErrorCode::NONE {
+                    let shard = world.shard_of_client(id);
+                    world.judges.answered_from_memory(shard, now);
+                }
+                learned.others += 1;
+            }
+            Asked::JoinGroup => {
+                let answer: JoinGroupResponse = world.try_take_answer(id, 5)?;
+                if answer.error_code == ErrorCode::NONE {
+                    learned.joined += 1;
+                    (self.member_id, self.generation_id) = (answer.member_id, answer.generation_id);
+                }
+            }
+            Asked::SyncGroup => drop(world.try_take_answer::<SyncGroupResponse>(id, 3)?),
+            Asked::Heartbeat => drop(world.try_take_answer::<HeartbeatResponse>(id, 3)?),
+            Asked::OffsetCommit => drop(world.try_take_answer::<OffsetCommitResponse>(id, 5)?),
+            Asked::OffsetFetch => drop(world.try_take_answer::<OffsetFetchResponse>(id, 5)?),
+            Asked::LeaveGroup => drop(world.try_take_answer::<LeaveGroupResponse>(id, 3)?),
+        }
+        Ok(())
+    }
+}
+
+/// What was read stands in the log like that.
+fn fetched(
+    world: &World,
+    answer: &FetchResponse,
+    partitions: &[(String, i32)],
+    learned: &mut Learned,
+) -> Result<(), String> {
+    let answered: Vec<(String, i32)> = answer
+        .responses
+        .iter()
+        .flat_map(|topic| topic.partitions.iter().map(|one| (topic.topic.to_string(), one.partition_index)))
+        .collect();
+    if answered != partitions {
+        return Err(format!("{answered:?} where {partitions:?} was asked for"));
+    }
+    for topic in &answer.responses {
+        for one in &topic.partitions {
+            let Some(records) = &one.records else {
+                return Err(format!("a null record set for {}/{}", topic.topic, one.partition_index));
+            };
+            let stored = world.log.partition(&topic.topic, one.partition_index);
+            for batch in batches(records) {
+                let batch = batch.map_err(|error| format!("{error:?}"))?;
+                let stands = stored.is_some_and(|log| {
+                    log.segments().iter().any(|segment| {
+                        segment.base_offset == batch.header.base_offset && segment.records == *batch.bytes()
+                    })
+                });
+                if !stands {
+                    return Err(format!("{}/{} holds no such batch", topic.topic, one.partition_index));
+                }
+                learned.read += 1;
+            }
+        }
+    }
+    Ok(())
+}

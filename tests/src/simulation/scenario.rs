@@ -1,0 +1,313 @@
+//! What happens in a simulation, drawn before it begins: a list of actions that can be cut down action by action.
+
+use std::time::Duration;
+
+use crate::world::choices::Choices;
+
+/// Clients and faults come for so long.
+pub(super) const SAFETY_PHASE: Duration = Duration::from_secs(120);
+/// Nothing happens before brokers and proxies have looked around.
+const START: Duration = Duration::from_secs(1);
+
+/// Topics and their partitions.
+pub(super) const TOPICS: [(&str, i32); 2] = [("orders", 3), ("blobs", 2)];
+/// Brokers.
+pub(super) const BROKERS: usize = 3;
+/// Shards of each replica.
+pub(super) const SHARDS: usize = 2;
+/// One part of a multipart upload; shorter bodies go up in one PutObject.
+pub(super) const PART: u64 = 2_048;
+
+/// A kind of fault. Each seed first draws which kinds exist at all, so that some worlds know few and some know many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A partition or group is taken from its owner and given to another broker, or to nobody.
+    LeaseMoves,
+    /// A broker dies and starts again.
+    BrokerCrashes,
+    /// A broker accepts, reads and does nothing for a while.
+    BrokerSilence,
+    /// A broker refuses the next Produce.
+    ProduceRefusals,
+    /// A broker answers with another correlation id, or leaves a partition out.
+    BrokenAnswers,
+    /// A broker dies after it appended and before it answers.
+    LostAcknowledgements,
+    /// The next Produce meets a socket that takes some of its bytes and is then gone.
+    BrokenWrites,
+    /// Dials to a broker get no answer for a while.
+    BlackHoles,
+    /// etcd is out of reach of everybody's proxies, or of one replica, or answers late, or replies are lost.
+    EtcdOutages,
+    /// Watches break.
+    BrokenWatches,
+    /// Watches fall silent.
+    SilentWatches,
+    /// History is compacted.
+    Compaction,
+    /// S3 is out of reach for a while, or answers late, or replies are lost.
+    S3Outages,
+    /// One S3 request is struck.
+    S3Strikes,
+    /// The disk for temporary files is broken for a while.
+    BrokenFiles,
+    /// A replica dies and starts again.
+    ReplicaCrashes,
+    /// A replica stands still for a while.
+    ReplicaPauses,
+    /// The snapshot lists no broker for a while.
+    EmptySnapshots,
+}
+
+impl FaultKind {
+    /// All kinds.
+    pub const ALL: [Self; 18] = [
+        Self::LeaseMoves,
+        Self::BrokerCrashes,
+        Self::BrokerSilence,
+        Self::ProduceRefusals,
+        Self::BrokenAnswers,
+        Self::LostAcknowledgements,
+        Self::BrokenWrites,
+        Self::BlackHoles,
+        Self::EtcdOutages,
+        Self::BrokenWatches,
+        Self::SilentWatches,
+        Self::Compaction,
+        Self::S3Outages,
+        Self::S3Strikes,
+        Self::BrokenFiles,
+        Self::ReplicaCrashes,
+        Self::ReplicaPauses,
+        Self::EmptySnapshots,
+    ];
+}
+
+/// What a Kafka client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Produce: acknowledgements wanted, and a bit for each partition of all topics.
+    Produce {
+        /// -1, 1 or 0.
+        acks: i16,
+        /// Partitions.
+        partitions: u64,
+    },
+    /// Fetch from these partitions.
+    Fetch {
+        /// Partitions.
+        partitions: u64,
+        /// Longest wait, milliseconds.
+        max_wait_ms: i32,
+    },
+    /// ListOffsets of these partitions.
+    ListOffsets {
+        /// Partitions.
+        partitions: u64,
+    },
+    /// Metadata of all topics.
+    Metadata,
+    /// FindCoordinator.
+    FindCoordinator,
+    /// JoinGroup.
+    JoinGroup,
+    /// SyncGroup, with what the client learned when it joined.
+    SyncGroup,
+    /// Heartbeat.
+    Heartbeat,
+    /// OffsetCommit.
+    OffsetCommit,
+    /// OffsetFetch.
+    OffsetFetch,
+    /// LeaveGroup.
+    LeaveGroup,
+}
+
+/// How an upload behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// As it should.
+    Whole,
+    /// The connection breaks before the end.
+    Cut,
+    /// Nothing more comes, and the connection stands.
+    Stalls,
+    /// Each piece takes a while.
+    Slow,
+    /// The checksum in its head is that of another body.
+    Mismatch,
+}
+
+/// One thing that somebody does. Numbers that name somebody count modulo those who are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A Kafka client connects to a shard.
+    Connect {
+        /// Which shard.
+        shard: u64,
+    },
+    /// A Kafka client asks, so many times at once: pipelined.
+    Ask {
+        /// Which client.
+        client: u64,
+        /// What.
+        ask: Ask,
+        /// How often.
+        times: u64,
+    },
+    /// A Kafka client goes away without a word.
+    Vanish {
+        /// Which client.
+        client: u64,
+    },
+    /// An HTTP client uploads.
+    Upload {
+        /// To which shard.
+        shard: u64,
+        /// Bytes of the body.
+        length: u64,
+        /// For which partition, of all of all topics.
+        partition: u64,
+        /// How.
+        manner: Manner,
+    },
+    /// An HTTP client goes away.
+    Leave {
+        /// Which exchange.
+        exchange: u64,
+    },
+    /// An HTTP client downloads a blob that a record refers to.
+    Download {
+        /// From which shard.
+        shard: u64,
+        /// Which blob.
+        blob: u64,
+        /// Asks for another digest than the record's.
+        wrong: bool,
+        /// It does not take its answer.
+        stands_still: bool,
+    },
+    /// Somebody asks `/readyz`.
+    Probe {
+        /// Of which shard.
+        shard: u64,
+    },
+    /// Something goes wrong, for a while where it lasts.
+    Fault {
+        /// What.
+        kind: FaultKind,
+        /// Whom or how, by the kind.
+        who: u64,
+        /// Whom or how, by the kind.
+        how: u64,
+        /// How long.
+        lasts: Duration,
+    },
+}
+
+/// A simulation before it is run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Wall clock of each replica, milliseconds off.
+    pub skews_ms: Vec<i64>,
+    /// Brokers close idle connections.
+    pub idle_close: Option<Duration>,
+    /// S3 requests are late by up to so much.
+    pub s3_jitter: Duration,
+    /// Which kinds of faults exist.
+    pub kinds: Vec<FaultKind>,
+    /// What happens, by time.
+    pub actions: Vec<(Duration, Action)>,
+}
+
+impl Scenario {
+    /// Draws everything.
+    pub fn draw(choices: &mut Choices) -> Self {
+        let replicas = choices.between(1, 3);
+        let skews_ms = (0..replicas).map(|_| choices.pick(&[0, 0, -500, 2_000, -3_600_000, 86_400_000])).collect();
+        let idle_close = choices.one_in(4).then(|| choices.milliseconds(2_000, 20_000));
+        let s3_jitter = choices.pick(&[Duration::ZERO, Duration::from_millis(20), Duration::from_millis(900)]);
+        let density = choices.between(1, 6);
+        let kinds: Vec<FaultKind> = FaultKind::ALL.into_iter().filter(|_| choices.between(1, 8) <= density).collect();
+        let calm_ms = choices.pick(&[300, 1_000, 4_000]);
+        let fault_every = choices.pick(&[4, 8, 20]);
+        let mut actions = Vec::new();
+        let mut at = START;
+        for _ in 0..choices.between(1, 4) {
+            actions.push((at, Action::Connect { shard: choices.between(0, 15) }));
+        }
+        while at < SAFETY_PHASE {
+            let fault = !kinds.is_empty() && choices.one_in(fault_every);
+            actions.push((at, if fault { draw_fault(choices, &kinds) } else { draw_work(choices) }));
+            // Things come in bursts.
+            if !choices.one_in(3) {
+                at += choices.milliseconds(0, calm_ms * 2);
+            }
+        }
+        Self { skews_ms, idle_close, s3_jitter, kinds, actions }
+    }
+}
+
+fn draw_fault(choices: &mut Choices, kinds: &[FaultKind]) -> Action {
+    let kind = choices.pick(kinds);
+    let lasts = choices.pick(&[50, 1_000, 5_000, 12_000, 30_000, 45_000]);
+    Action::Fault {
+        kind,
+        who: choices.between(0, 15),
+        how: choices.between(0, 255),
+        lasts: Duration::from_millis(lasts),
+    }
+}
+
+fn draw_work(choices: &mut Choices) -> Action {
+    match choices.between(0, 19) {
+        0 => Action::Connect { shard: choices.between(0, 15) },
+        1 => match choices.one_in(2) {
+            true => Action::Vanish { client: choices.between(0, 15) },
+            false => Action::Probe { shard: choices.between(0, 15) },
+        },
+        2..=5 => Action::Upload {
+            shard: choices.between(0, 15),
+            length: choices.pick(&[40, 100, PART - 1, PART, PART + 1, 2 * PART + 7, 6 * PART]),
+            partition: choices.between(0, 15),
+            manner: choices.pick(&[
+                Manner::Whole,
+                Manner::Whole,
+                Manner::Whole,
+                Manner::Cut,
+                Manner::Stalls,
+                Manner::Slow,
+                Manner::Mismatch,
+            ]),
+        },
+        6 => Action::Leave { exchange: choices.between(0, 15) },
+        7 => Action::Download {
+            shard: choices.between(0, 15),
+            blob: choices.between(0, 255),
+            wrong: choices.one_in(4),
+            stands_still: choices.one_in(4),
+        },
+        8..=19 => {
+            let ask = draw_ask(choices);
+            let times = if choices.one_in(3) { choices.between(2, 6) } else { 1 };
+            Action::Ask { client: choices.between(0, 15), ask, times }
+        }
+        _ => unreachable!("the range ends before"),
+    }
+}
+
+fn draw_ask(choices: &mut Choices) -> Ask {
+    let partitions = 1 << choices.between(0, 4) | if choices.one_in(3) { choices.between(0, 31) } else { 0 };
+    match choices.between(0, 15) {
+        0..=6 => Ask::Produce { acks: choices.pick(&[-1, -1, -1, 1, 0]), partitions },
+        7..=8 => Ask::Fetch { partitions, max_wait_ms: choices.pick(&[0, 100, 500, 3_000]) },
+        9 => Ask::ListOffsets { partitions },
+        10 => Ask::Metadata,
+        11 => Ask::FindCoordinator,
+        12 => Ask::JoinGroup,
+        13 => Ask::SyncGroup,
+        14 => Ask::Heartbeat,
+        15 => choices.pick(&[Ask::OffsetCommit, Ask::OffsetFetch, Ask::LeaveGroup]),
+        _ => unreachable!("the range ends before"),
+    }
+}

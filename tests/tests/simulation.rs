@@ -1,0 +1,41 @@
+//! A few whole simulations in every `cargo test`; `tests/simulate` runs them by the thousand.
+
+use kafscale_proxy_tests::simulation::{Report, run_bytes, run_seed};
+
+/// Some seconds of a debug build.
+const SEEDS: u64 = 30;
+
+#[test]
+fn nothing_breaks_and_there_is_something_to_learn() {
+    let mut total = Report::default();
+    for seed in 0..SEEDS {
+        match run_seed(seed, false).result {
+            Ok(report) => total.add(&report),
+            Err(failure) => panic!("seed {seed}: {failure:?}"),
+        }
+    }
+    let (kafka, http) = (total.kafka, total.http);
+    let learned = [kafka.acknowledged, kafka.refused, kafka.read, kafka.joined, kafka.others];
+    assert!(learned.iter().all(|count| *count > 50), "{kafka:?}");
+    let learned = [http.uploads, http.failed_uploads, http.downloads, http.ready, total.deletes];
+    assert!(learned.iter().all(|count| *count > 10), "{http:?} {} deletes", total.deletes);
+    assert!(total.routes_judged > 500, "{}", total.routes_judged);
+}
+
+#[test]
+fn equal_seeds_give_equal_worlds_byte_for_byte() {
+    for seed in [3, 11] {
+        let (one, other) = (run_seed(seed, true), run_seed(seed, true));
+        assert!(one.trace.len() > 500, "the trace has {} lines", one.trace.len());
+        assert_eq!(one.trace, other.trace);
+        assert_eq!(one.result, other.result);
+    }
+}
+
+#[test]
+fn a_fuzzer_can_choose() {
+    for bytes in [&b""[..], b"abcdefghijklmnopqrstuvwxyz", &[7; 3_000], &[255; 3_000]] {
+        let run = run_bytes(bytes);
+        assert!(run.result.is_ok(), "{:?}", run.result);
+    }
+}
