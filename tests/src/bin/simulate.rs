@@ -13,7 +13,7 @@ const USAGE: &str = "\
 simulate --seeds N [--from S]                  runs N seeds, S and after, on two threads
 simulate --seed S [--trace]                    runs one seed; with its actions and effects
 simulate --shrink S                            cuts a failing seed down to few actions
-simulate --mutant NAME --seeds N [--from S]    runs until a seed finds the planted bug
+simulate --mutant NAME --seeds N [--from S]    must fail: runs until a seed finds the planted bug
 simulate --list-mutants                        names the bugs that can be planted";
 
 /// How often the speed is told.
@@ -222,7 +222,7 @@ mod planting {
 
 use planting::{plant_here, planted_now};
 
-/// Ends well when a seed finds the bug.
+/// A planted bug must fail: ends as the seed that finds it does, and well when none does.
 fn hunt(name: &str, from: u64, seeds: u64) -> ExitCode {
     let Some(mutant) = planting::by_name(name) else {
         eprintln!("no such bug in this build: {name} (tests/simulate --mutant builds with planted bugs)");
@@ -231,13 +231,13 @@ fn hunt(name: &str, from: u64, seeds: u64) -> ExitCode {
     plant_here(mutant);
     let run = many(from, seeds, true);
     match run.failures.first() {
-        Some((seed, _)) => {
+        Some((seed, failure)) => {
             println!("{name}: found after {} seeds", seed - from + 1);
-            ExitCode::SUCCESS
+            ExitCode::from(failure.kind.exit_code())
         }
         None => {
             println!("{name}: not found in {seeds} seeds");
-            ExitCode::FAILURE
+            ExitCode::SUCCESS
         }
     }
 }

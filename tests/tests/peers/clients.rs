@@ -104,9 +104,9 @@ async fn clients_write_and_read_across_three_owners() {
     for (client, how, report) in readings {
         assert_eq!(report.failures, Vec::<String>::new(), "{client:?} {how}");
         assert_eq!(report.records.len(), all, "{client:?} {how}");
-        for writer in 0..WRITERS.len() {
+        for (writer, name) in WRITERS.iter().enumerate() {
             let read = indices_of(&report.records, first(writer), COUNT);
-            assert_eq!(read, sent(first(writer), COUNT), "{client:?} {how} reads {:?}", WRITERS[writer]);
+            assert_eq!(read, sent(first(writer), COUNT), "{client:?} {how} reads {name:?}");
         }
     }
 }
@@ -142,8 +142,8 @@ async fn acknowledgements_that_nobody_waits_for() {
     }
     let all = SPREAD + WRITERS.len() * 60;
     let report = Client::Sarama.consume(job(&deployment, all)).report().await;
-    for writer in 0..WRITERS.len() {
-        assert_eq!(indices_of(&report.records, first(writer), 60), sent(first(writer), 60), "{:?}", WRITERS[writer]);
+    for (writer, name) in WRITERS.iter().enumerate() {
+        assert_eq!(indices_of(&report.records, first(writer), 60), sent(first(writer), 60), "{name:?}");
     }
     assert!(deployment.proxy.stop().success(), "asked to end, it ends in order");
 }
@@ -178,9 +178,9 @@ async fn moved_partitions_cost_no_error() {
     assert_eq!(deployment.partners.brokers.waiting_faults().await, 0, "every refusal was met");
     let all = SPREAD + WRITERS.len() * COUNT;
     let report = Client::Sarama.consume(job(&deployment, all)).report().await;
-    for writer in 0..WRITERS.len() {
+    for (writer, name) in WRITERS.iter().enumerate() {
         let read = indices_of(&report.records, first(writer), COUNT);
-        assert_eq!(read, sent(first(writer), COUNT), "{:?}: each record once, in order", WRITERS[writer]);
+        assert_eq!(read, sent(first(writer), COUNT), "{name:?}: each record once, in order");
     }
 }
 
