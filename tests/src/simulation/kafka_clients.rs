@@ -328,7 +328,9 @@ impl KafkaActor {
                 }
             }
             Asked::SyncGroup => drop(world.try_take_answer::<SyncGroupResponse>(id, 3)?),
-            Asked::Heartbeat => drop(world.try_take_answer::<HeartbeatResponse>(id, 3)?),
+            Asked::Heartbeat => {
+                world.try_take_answer::<HeartbeatResponse>(id, 3)?;
+            }
             Asked::OffsetCommit => drop(world.try_take_answer::<OffsetCommitResponse>(id, 5)?),
             Asked::OffsetFetch => drop(world.try_take_answer::<OffsetFetchResponse>(id, 5)?),
             Asked::LeaveGroup => drop(world.try_take_answer::<LeaveGroupResponse>(id, 3)?),

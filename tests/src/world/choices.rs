@@ -26,7 +26,7 @@ impl Choices {
     /// A number of 64 bits.
     pub fn number(&mut self) -> u64 {
         if !self.bytes.is_empty() {
-            return self.from_front(8);
+            return self.take_front(8);
         }
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -43,7 +43,7 @@ impl Choices {
             return low + self.number() % span.saturating_add(1);
         }
         let width = 8 - span.leading_zeros() as usize / 8;
-        low + self.from_front(width) % span.saturating_add(1)
+        low + self.take_front(width) % span.saturating_add(1)
     }
 
     /// One of these.
@@ -62,7 +62,7 @@ impl Choices {
     }
 
     /// The next bytes as a number; bytes that are missing count as zero.
-    fn from_front(&mut self, width: usize) -> u64 {
+    fn take_front(&mut self, width: usize) -> u64 {
         let front = self.bytes.drain(..width.min(self.bytes.len()));
         front.fold(0, |number, byte| number << 8 | u64::from(byte))
     }
