@@ -209,7 +209,9 @@ mod planting {
 /// Nothing can be planted in this build.
 #[cfg(not(planted_bugs))]
 mod planting {
-    pub(super) type Mutant = ();
+    /// None of them.
+    #[derive(Clone, Copy)]
+    pub(super) struct Mutant;
 
     pub(super) const fn by_name(_: &str) -> Option<Mutant> {
         None
@@ -217,7 +219,9 @@ mod planting {
 
     pub(super) const fn plant_here(_: Mutant) {}
 
-    pub(super) const fn planted_now() -> Mutant {}
+    pub(super) const fn planted_now() -> Mutant {
+        Mutant
+    }
 }
 
 use planting::{plant_here, planted_now};
