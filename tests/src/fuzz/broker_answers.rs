@@ -13,8 +13,8 @@ use super::transcripts::{Exchange, answer_frame, exchanges, honest_answer};
 /// How many requests one input makes at most.
 const REQUESTS_MAX: u8 = 8;
 
-/// How many requests, which ones (index of [`exchanges`]), and whether a blob is uploaded; then what the brokers say, one
-/// after the other, as [`says`] has it.
+/// How many requests, which ones (index of `exchanges`), and whether a blob is uploaded; then what the brokers say, one
+/// after the other, as `says` has it.
 pub fn broker_answers(input: &[u8]) {
     let draw = RefCell::new(Draw::new(input));
     let known = exchanges();
