@@ -70,9 +70,10 @@ pub(super) struct Wires<'a> {
 }
 
 impl Wires<'_> {
-    /// Whether a part that has waited may still go where it was routed to.
-    fn still_lead(&self, search: &Search) -> bool {
-        self.fresh && (search.wants_any() || self.routes_are_proven)
+    /// Whether a part that has waited may still go where it was routed to. That nobody owns what it is for, so that any
+    /// broker will do, was read from the leases as well.
+    fn still_lead(&self) -> bool {
+        self.fresh && self.routes_are_proven
     }
 }
 
@@ -332,7 +333,7 @@ impl Pool {
         if let Some(patience) = self.patience.get_mut(&search.request()) {
             *patience = search.give_up_at.since(ctx.now.monotonic).min(*patience);
         }
-        if wires.still_lead(&search) {
+        if wires.still_lead() {
             self.write(ctx, id, search.outbound, wires);
         } else {
             wires.events.push_back(search.not_sent());
