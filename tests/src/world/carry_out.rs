@@ -78,7 +78,7 @@ impl World {
                 if accepted > 0 {
                     let now = self.timeline.now().monotonic;
                     self.knowledge.sent(now, shard, broker, &bytes);
-                    self.judges.written_to_broker(shard, broker, &bytes, &self.etcd, now);
+                    self.judges.written_to_broker((shard, connection), broker, &bytes, &self.etcd, now);
                     self.deletes.record_handed_over((shard, connection), &bytes);
                     let bytes = BytesMut::from(&bytes[..accepted]);
                     self.tell_broker(HOP, broker, broker::Input::Received { connection: inner, bytes });

@@ -16,6 +16,7 @@ mod watches;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kafscale_proxy_core::inputs::{self, BrokerConnectionId};
 use kafscale_proxy_core::kafka::{ApiKey, FetchRequest, Message, ProduceRequest, RequestHeader};
 use kafscale_proxy_core::model::broker::SharedLog;
 use kafscale_proxy_core::{Effect, Input, Monotonic, effects};
@@ -112,6 +113,9 @@ impl Judges {
     /// A shard is told something.
     pub(super) fn told(&mut self, shard: usize, input: &Input, now: Monotonic) {
         self.records.told(shard, input, now);
+        if let Input::Broker(inputs::Broker::Closed { connection, .. }) = input {
+            self.order.connection_ended((shard, *connection));
+        }
         if let Input::Etcd(input) = input {
             self.watches.told(shard, input);
             self.listing.told(shard, input, now);
@@ -158,7 +162,7 @@ impl Judges {
     /// A socket took bytes of a request for a broker.
     pub(super) fn written_to_broker(
         &mut self,
-        shard: usize,
+        (shard, connection): (usize, BrokerConnectionId),
         broker: usize,
         request: &Bytes,
         etcd: &EtcdSide,
@@ -177,7 +181,10 @@ impl Judges {
                 }
                 let produce = ProduceRequest::decode(&body, version).map(|request| request.topic_data);
                 for topic in produce.iter().flatten() {
-                    partitions.extend(topic.partition_data.iter().map(|one| (topic.name.to_string(), one.index)));
+                    for one in &topic.partition_data {
+                        partitions.push((topic.name.to_string(), one.index));
+                        one.records.iter().for_each(|records| self.order.written((shard, connection), records));
+                    }
                 }
             }
             Some(ApiKey::Fetch) if version <= 12 => {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
-use kafscale_proxy_core::inputs::ClientId;
+use kafscale_proxy_core::inputs::{BrokerConnectionId, ClientId};
 use kafscale_proxy_core::kafka::ErrorCode;
 use kafscale_proxy_core::model::broker::SharedLog;
 
@@ -35,7 +35,22 @@ struct Batch {
     fate: Fate,
     /// Offset at which it stands.
     appended: Option<i64>,
+    way: Way,
 }
+
+/// Where a batch was last written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// To no broker so far.
+    Unsent,
+    /// Along this connection, which stands.
+    Sent(Carrier),
+    /// Along a connection that has ended: its shard does not know whether a broker has it.
+    Lost,
+}
+
+/// A connection of a shard to a broker.
+type Carrier = (usize, BrokerConnectionId);
 
 /// All batches that were sent, and how much of the log was looked at.
 #[derive(Default)]
@@ -59,7 +74,8 @@ impl Order {
         let before = self.by_content.insert(records.slice(BASE_OFFSET_BYTES..), id);
         assert!(before.is_none(), "batches of the simulation differ");
         let fate = if answered { Fate::Awaited } else { Fate::Untold };
-        self.batches.push(Batch { client, topic: topic.to_owned(), partition, fate, appended: None });
+        let topic = topic.to_owned();
+        self.batches.push(Batch { client, topic, partition, fate, appended: None, way: Way::Unsent });
         id
     }
 
@@ -76,6 +92,21 @@ impl Order {
         if self.batches[id.0].fate == Fate::Awaited {
             self.batches[id.0].fate = Fate::Untold;
         }
+    }
+
+    /// A connection took a batch.
+    pub(super) fn written(&mut self, carrier: Carrier, records: &Bytes) {
+        if records.len() > BASE_OFFSET_BYTES
+            && let Some(id) = self.by_content.get(&records[BASE_OFFSET_BYTES..])
+        {
+            self.batches[id.0].way = Way::Sent(carrier);
+        }
+    }
+
+    /// A shard learns that a connection has ended.
+    pub(super) fn connection_ended(&mut self, carrier: Carrier) {
+        let carried = self.batches.iter_mut().filter(|batch| batch.way == Way::Sent(carrier));
+        carried.for_each(|batch| batch.way = Way::Lost);
     }
 
     /// How many batches stand in the log.
@@ -121,8 +152,9 @@ impl Order {
         if let Some(before) = batch.appended.replace(offset) {
             return Some(format!("{id:?} stands in {topic}/{partition} twice, at {before} and {offset}"));
         }
-        // A batch whose client was told that nobody knows may still arrive: a slow broker does not look at the socket.
-        let late = batch.fate != Fate::Awaited;
+        // A batch of which nobody knows may still arrive, for a slow broker does not look at the socket. Its client may
+        // wait for the other partitions of the request still.
+        let late = batch.fate != Fate::Awaited || batch.way == Way::Lost;
         let place = (batch.client, topic.to_owned(), partition);
         match self.last.get(&place).copied() {
             Some(last) if last > id && !late => {
