@@ -152,6 +152,22 @@ fn past_the_ttl_of_the_leases_no_batch_is_handed_to_their_owner() {
 }
 
 #[test]
+fn past_the_ttl_of_the_leases_no_batch_is_handed_to_anybody_because_nobody_owned_it() {
+    let mut bench = Bench::with(|config| config.cluster.cache_ttl = Duration::from_secs(12));
+    bench.leases_are_unreadable = true;
+    bench.pass(Duration::from_secs(10));
+    bench.deaf.extend(["a:1", "b:1", "c:1"].map(String::from));
+    bench.send(&produce(1, &[2]));
+    bench.pass(Duration::from_secs(3));
+    let (connection, address) = (bench.sockets[0].connection, bench.sockets[0].address.clone());
+    bench.socket(connection).state = SocketState::Open;
+    bench.broker(input::Broker::Connected { connection });
+    bench.run();
+    assert!(!bench.has_request(&address), "somebody may own it since");
+    assert_eq!(bench.produced(9), [(2, 7, -1)]);
+}
+
+#[test]
 fn only_waiting_for_a_broker_uses_the_patience_for_it_up() {
     let mut bench = Bench::new();
     bench.deaf.insert("a:1".into());
