@@ -25,6 +25,19 @@ fn every_input_is_survived() {
     }
 }
 
+/// `fuzz/run` builds and runs what is listed there.
+#[test]
+fn every_body_is_a_fuzz_target() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
+    let listed = fs::read_to_string(fuzz.join("Cargo.toml")).expect("the workspace of the targets is there");
+    for (target, _) in TARGETS {
+        let path = format!("fuzz_targets/{target}.rs");
+        assert!(listed.contains(&format!("name = \"{target}\"\npath = \"{path}\"")), "{target} is listed");
+        let thin = fs::read_to_string(fuzz.join(path)).expect("the target is there");
+        assert!(thin.contains(&format!("fuzz::{target}(input)")), "{target} calls its body");
+    }
+}
+
 /// `KAFSCALE_PROXY_WRITE_SEEDS=1 cargo test --test corpus` writes them anew.
 #[test]
 fn seeds_are_what_the_code_makes() {

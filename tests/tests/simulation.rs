@@ -35,7 +35,7 @@ fn equal_seeds_give_equal_worlds_byte_for_byte() {
 #[test]
 fn a_fuzzer_can_choose() {
     for bytes in [&b""[..], b"abcdefghijklmnopqrstuvwxyz", &[7; 3_000], &[255; 3_000]] {
-        let run = run_bytes(bytes);
+        let run = run_bytes(bytes, false);
         assert!(run.result.is_ok(), "{:?}", run.result);
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! Ends with 0, or with the code of the worst failure: 127 a crash, 128 liveness, 129 safety; 2 for a wrong command line.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kafscale_proxy_tests::simulation::{Failure, Report, run_seed, shrink};
+use kafscale_proxy_tests::simulation::{Failure, Report, Run, run_bytes, run_seed, shrink};
 
 const USAGE: &str = "\
 simulate --seeds N [--from S]                  runs N seeds, S and after, on two threads
 simulate --seed S [--trace]                    runs one seed; with its actions and effects
+simulate --bytes FILE [--trace]                runs what the fuzz target `world` makes of a file
 simulate --shrink S                            cuts a failing seed down to few actions
 simulate --mutant NAME --seeds N [--from S]    must fail: runs until a seed finds the planted bug
 simulate --list-mutants                        names the bugs that can be planted";
@@ -25,6 +27,7 @@ struct Arguments {
     seeds: Option<u64>,
     from: u64,
     seed: Option<u64>,
+    bytes: Option<PathBuf>,
     shrink: Option<u64>,
     mutant: Option<String>,
     traced: bool,
@@ -39,6 +42,7 @@ impl Arguments {
                 "--seeds" => arguments.seeds = Some(words.next()?.parse().ok()?),
                 "--from" => arguments.from = words.next()?.parse().ok()?,
                 "--seed" => arguments.seed = Some(words.next()?.parse().ok()?),
+                "--bytes" => arguments.bytes = Some(words.next()?.into()),
                 "--shrink" => arguments.shrink = Some(words.next()?.parse().ok()?),
                 "--mutant" => arguments.mutant = Some(words.next()?),
                 "--trace" => arguments.traced = true,
@@ -68,11 +72,12 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    match (arguments.seed, arguments.shrink, arguments.mutant, arguments.seeds) {
-        (Some(seed), None, None, None) => one(seed, arguments.traced),
-        (None, Some(seed), None, None) => cut_down(seed),
-        (None, None, Some(mutant), Some(seeds)) => hunt(&mutant, arguments.from, seeds),
-        (None, None, None, Some(seeds)) => {
+    match (arguments.seed, arguments.bytes, arguments.shrink, arguments.mutant, arguments.seeds) {
+        (Some(seed), None, None, None, None) => one(&format!("seed {seed}"), run_seed(seed, arguments.traced)),
+        (None, Some(file), None, None, None) => of_bytes(&file, arguments.traced),
+        (None, None, Some(seed), None, None) => cut_down(seed),
+        (None, None, None, Some(mutant), Some(seeds)) => hunt(&mutant, arguments.from, seeds),
+        (None, None, None, None, Some(seeds)) => {
             let run = many(arguments.from, seeds, false);
             run.failures
                 .iter()
@@ -87,20 +92,29 @@ fn main() -> ExitCode {
     }
 }
 
-fn tell(seed: u64, failure: &Failure) {
-    println!("seed {seed} of {}: {:?}: {}", revision(), failure.kind, failure.text);
+fn tell(world: &str, failure: &Failure) {
+    println!("{world} of {}: {:?}: {}", revision(), failure.kind, failure.text);
 }
 
-fn one(seed: u64, traced: bool) -> ExitCode {
-    let run = run_seed(seed, traced);
+fn of_bytes(file: &Path, traced: bool) -> ExitCode {
+    match std::fs::read(file) {
+        Ok(bytes) => one(&file.display().to_string(), run_bytes(&bytes, traced)),
+        Err(error) => {
+            eprintln!("{}: {error}", file.display());
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn one(world: &str, run: Run) -> ExitCode {
     run.trace.iter().for_each(|line| println!("{line}"));
     match run.result {
         Ok(report) => {
-            println!("seed {seed}: {report:?}");
+            println!("{world}: {report:?}");
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            tell(seed, &failure);
+            tell(world, &failure);
             ExitCode::from(failure.kind.exit_code())
         }
     }
@@ -120,7 +134,7 @@ fn cut_down(seed: u64) -> ExitCode {
     for (at, action) in &scenario.actions {
         println!("{at:?} {action:?}");
     }
-    tell(seed, &failure);
+    tell(&format!("seed {seed}"), &failure);
     ExitCode::from(failure.kind.exit_code())
 }
 
@@ -149,7 +163,7 @@ fn many(from: u64, seeds: u64, until_failure: bool) -> Many {
                     match run.result {
                         Ok(report) => done.0.report.add(&report),
                         Err(failure) => {
-                            tell(seed, &failure);
+                            tell(&format!("seed {seed}"), &failure);
                             done.0.failures.push((seed, failure));
                             if until_failure {
                                 next.store(u64::MAX / 2, Ordering::Relaxed);

@@ -15,6 +15,7 @@ mod record_batches;
 mod scan_and_patch;
 mod seeds;
 mod transcripts;
+mod world;
 
 pub use broker_answers::broker_answers;
 pub use codec::codec;
@@ -24,6 +25,7 @@ pub use kafka_frames::kafka_frames;
 pub use record_batches::record_batches;
 pub use scan_and_patch::scan_and_patch;
 pub use seeds::{Seed, seeds};
+pub use world::world;
 
 /// A target: its name, which is that of its corpus, and its body.
 pub type Target = (&'static str, fn(&[u8]));
@@ -37,4 +39,5 @@ pub const TARGETS: &[Target] = &[
     ("kafka_frames", kafka_frames),
     ("record_batches", record_batches),
     ("scan_and_patch", scan_and_patch),
+    ("world", world),
 ];

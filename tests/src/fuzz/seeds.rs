@@ -11,6 +11,8 @@ use super::http_heads::http_input;
 use super::kafka_frames::{put_raw, put_request};
 use super::lone_shard::snapshot;
 use super::transcripts::{exchanges, record_set};
+use super::world::{WorldHead, world_input};
+use crate::simulation::FaultKind;
 
 /// A file of the corpus: its target, its name, its content.
 pub type Seed = (&'static str, String, Vec<u8>);
@@ -23,6 +25,7 @@ pub fn seeds() -> Vec<Seed> {
     of_record_sets(&mut all);
     of_etcd(&mut all);
     of_http(&mut all);
+    of_worlds(&mut all);
     all
 }
 
@@ -122,6 +125,19 @@ fn of_http(all: &mut Vec<Seed>) {
     );
     add("uploads", 2, &[topic], b"{}");
     add("no-path-of-the-api", 4, &[], b"");
+}
+
+/// A world without faults, one with all, and one for each kind alone.
+fn of_worlds(all: &mut Vec<Seed>) {
+    let calm = WorldHead { seconds: 10, replicas: 1, s3_jitter: 0, kinds: &[], calm: 1 };
+    all.push(("world", "calm".into(), world_input(&calm, 0, 300)));
+    let storm = WorldHead { seconds: 40, replicas: 3, s3_jitter: 2, kinds: &FaultKind::ALL, calm: 0 };
+    all.push(("world", "storm".into(), world_input(&storm, 1, 3_000)));
+    for (seed, kind) in (2..).zip(FaultKind::ALL) {
+        let kinds = [kind];
+        let head = WorldHead { seconds: 25, replicas: 2, s3_jitter: 1, kinds: &kinds, calm: 1 };
+        all.push(("world", format!("{kind:?}").to_lowercase(), world_input(&head, seed, 400)));
+    }
 }
 
 #[cfg(test)]

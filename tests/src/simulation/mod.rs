@@ -20,7 +20,7 @@ use http_clients::HttpActor;
 pub use http_clients::HttpLearned;
 use kafka_clients::KafkaActor;
 pub use kafka_clients::Learned;
-use scenario::{Action, BROKERS, PART, SAFETY_PHASE, SHARDS, TOPICS};
+use scenario::{Action, BROKERS, PART, SHARDS, TOPICS};
 pub use scenario::{FaultKind, Scenario};
 pub use shrink::shrink;
 
@@ -114,11 +114,10 @@ pub fn run_seed(seed: u64, traced: bool) -> Run {
     run(&scenario, choices, traced)
 }
 
-/// Runs the scenario that a fuzzer chose.
-pub fn run_bytes(bytes: &[u8]) -> Run {
-    let mut choices = Choices::from_bytes(bytes);
-    let scenario = Scenario::draw(&mut choices);
-    run(&scenario, choices, false)
+/// Runs the scenario that a fuzzer chose. What it leaves of the bytes decides what the world draws first.
+pub fn run_bytes(bytes: &[u8], traced: bool) -> Run {
+    let (scenario, choices) = Scenario::from_bytes(bytes);
+    run(&scenario, choices, traced)
 }
 
 /// Runs a scenario; what it leaves open is drawn from `choices`. A panic is a failure, not the end of the process.
@@ -204,7 +203,7 @@ impl Simulation {
             self.world.trace.note(self.world.now().monotonic, || format!("{action:?}"));
             self.act(*action);
         }
-        self.run_until(Monotonic::ZERO + SAFETY_PHASE)?;
+        self.run_until(Monotonic::ZERO + scenario.lasts)?;
         self.disturbances.end_all(&mut self.world);
         self.settle()?;
         let report = &mut self.report;

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::world::choices::Choices;
 
-/// Clients and faults come for so long.
-pub(super) const SAFETY_PHASE: Duration = Duration::from_secs(120);
+/// In a simulation of a seed, clients and faults come for so long.
+const SAFETY_PHASE: Duration = Duration::from_secs(120);
+/// In one of a fuzzer's bytes at most so many seconds: longer than knowledge lives and than most faults last.
+const LONGEST_OF_BYTES_S: u64 = 40;
 /// Nothing happens before brokers and proxies have looked around.
 const START: Duration = Duration::from_secs(1);
 
@@ -216,13 +218,27 @@ pub struct Scenario {
     pub s3_jitter: Duration,
     /// Which kinds of faults exist.
     pub kinds: Vec<FaultKind>,
+    /// Clients and faults come for so long.
+    pub lasts: Duration,
     /// What happens, by time.
     pub actions: Vec<(Duration, Action)>,
 }
 
 impl Scenario {
-    /// Draws everything.
+    /// Draws everything; clients and faults come for two minutes.
     pub fn draw(choices: &mut Choices) -> Self {
+        Self::draw_for(SAFETY_PHASE, choices)
+    }
+
+    /// Draws everything from the bytes of a fuzzer, and gives what they leave to the world. The first says how long clients and
+    /// faults come, from 2 to 40 s: a fuzzer learns more from many short worlds than from few long ones.
+    pub fn from_bytes(bytes: &[u8]) -> (Self, Choices) {
+        let mut choices = Choices::from_bytes(bytes);
+        let lasts = Duration::from_secs(choices.between(2, LONGEST_OF_BYTES_S));
+        (Self::draw_for(lasts, &mut choices), choices)
+    }
+
+    fn draw_for(lasts: Duration, choices: &mut Choices) -> Self {
         let replicas = choices.between(1, 3);
         let skews_ms = (0..replicas).map(|_| choices.pick(&[0, 0, -500, 2_000, -3_600_000, 86_400_000])).collect();
         let idle_close = choices.one_in(4).then(|| choices.milliseconds(2_000, 20_000));
@@ -236,7 +252,7 @@ impl Scenario {
         for _ in 0..choices.between(1, 4) {
             actions.push((at, Action::Connect { shard: choices.between(0, 15) }));
         }
-        while at < SAFETY_PHASE {
+        while at < lasts {
             let fault = !kinds.is_empty() && choices.one_in(fault_every);
             actions.push((at, if fault { draw_fault(choices, &kinds) } else { draw_work(choices) }));
             // Things come in bursts.
@@ -244,7 +260,7 @@ impl Scenario {
                 at += choices.milliseconds(0, calm_ms * 2);
             }
         }
-        Self { skews_ms, idle_close, s3_jitter, kinds, actions }
+        Self { skews_ms, idle_close, s3_jitter, kinds, lasts, actions }
     }
 }
 
