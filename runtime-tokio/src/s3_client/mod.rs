@@ -2,6 +2,7 @@
 //! checksum trailers, no guard against slow streams.
 
 mod outcome;
+mod proof;
 #[cfg(test)]
 #[cfg(feature = "peers")]
 mod tests;
@@ -40,6 +41,7 @@ use crate::pulled::{Pulled, Source};
 use crate::report::Report;
 use crate::settings::{S3Credentials, S3Settings};
 use outcome::{Failure, Kind};
+use proof::{Proof, present};
 
 /// One dial, TLS included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -167,7 +169,14 @@ impl S3Client {
         let (client, bucket) = (&self.client, &self.settings.bucket);
         match request {
             Request::HeadBucket => {
-                client.head_bucket().bucket(bucket).send().await.map_err(outcome::failure)?;
+                client
+                    .head_bucket()
+                    .bucket(bucket)
+                    .customize()
+                    .interceptor(Proof::NoPage)
+                    .send()
+                    .await
+                    .map_err(outcome::failure)?;
                 Ok(Response::Done)
             }
             Request::CreateBucket => {
@@ -181,7 +190,7 @@ impl S3Client {
                 Ok(Response::Done)
             }
             Request::PutObject { key, body, sha256, content_type } => {
-                client
+                let answer = client
                     .put_object()
                     .bucket(bucket)
                     .key(key)
@@ -193,26 +202,26 @@ impl S3Client {
                     .send()
                     .await
                     .map_err(outcome::failure)?;
-                Ok(Response::Done)
+                present(answer.e_tag, "ETag").map(|_| Response::Done)
             }
-            Request::CreateMultipartUpload { key, content_type } => client
-                .create_multipart_upload()
-                .bucket(bucket)
-                .key(key)
-                .set_content_type(content_type)
-                .send()
-                .await
-                .map_err(outcome::failure)?
-                .upload_id
-                .map(Response::UploadCreated)
-                .ok_or_else(|| Failure::Lost("the answer names no upload".into())),
+            Request::CreateMultipartUpload { key, content_type } => {
+                let answer = client
+                    .create_multipart_upload()
+                    .bucket(bucket)
+                    .key(key)
+                    .set_content_type(content_type)
+                    .send()
+                    .await
+                    .map_err(outcome::failure)?;
+                present(answer.upload_id, "UploadId").map(Response::UploadCreated)
+            }
             Request::UploadPart { key, upload_id, part_number, body } => {
                 let payload = if self.settings.sign_payload {
                     PayloadSigningOverride::Precomputed(digest(body.clone()).await?)
                 } else {
                     PayloadSigningOverride::UnsignedPayload
                 };
-                client
+                let answer = client
                     .upload_part()
                     .bucket(bucket)
                     .key(key)
@@ -224,10 +233,8 @@ impl S3Client {
                     .interceptor(SignedPayload(payload))
                     .send()
                     .await
-                    .map_err(outcome::failure)?
-                    .e_tag
-                    .map(Response::PartStored)
-                    .ok_or_else(|| Failure::Lost("the answer has no ETag".into()))
+                    .map_err(outcome::failure)?;
+                present(answer.e_tag, "ETag").map(Response::PartStored)
             }
             Request::CompleteMultipartUpload { key, upload_id, parts } => {
                 let parts = parts
@@ -244,10 +251,7 @@ impl S3Client {
                     .await
                     .map_err(outcome::failure)?;
                 // The status came before the work was done: only a whole result document proves it.
-                match answer.e_tag {
-                    Some(etag) if !etag.is_empty() => Ok(Response::Done),
-                    Some(_) | None => Err(Failure::Lost("the answer has no ETag".into())),
-                }
+                present(answer.e_tag, "ETag").map(|_| Response::Done)
             }
             Request::AbortMultipartUpload { key, upload_id } => {
                 client
@@ -255,13 +259,23 @@ impl S3Client {
                     .bucket(bucket)
                     .key(key)
                     .upload_id(upload_id)
+                    .customize()
+                    .interceptor(Proof::Removed)
                     .send()
                     .await
                     .map_err(outcome::failure)?;
                 Ok(Response::Done)
             }
             Request::DeleteObject { key } => {
-                client.delete_object().bucket(bucket).key(key).send().await.map_err(outcome::failure)?;
+                client
+                    .delete_object()
+                    .bucket(bucket)
+                    .key(key)
+                    .customize()
+                    .interceptor(Proof::Removed)
+                    .send()
+                    .await
+                    .map_err(outcome::failure)?;
                 Ok(Response::Done)
             }
             Request::HeadObject { key } => {

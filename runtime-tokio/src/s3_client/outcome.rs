@@ -4,7 +4,8 @@ use std::error::Error;
 
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
-use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::RequestId;
 use kafscale_proxy_core::Outcome;
 use kafscale_proxy_core::s3::{Refusal, Request, Response};
 
@@ -65,7 +66,7 @@ pub(crate) fn failure<E>(error: SdkError<E, HttpResponse>) -> Failure
 where
     E: Error + ProvideErrorMetadata + 'static,
 {
-    let text = DisplayErrorContext(&error).to_string();
+    let text = describe(&error);
     let answered = |status: u16, code: Option<&str>, text| Failure::Answered {
         status,
         code: code.unwrap_or_default().to_owned(),
@@ -83,6 +84,51 @@ where
         // The SDK may grow further kinds; none of them would prove anything.
         _ => Failure::Lost(text),
     }
+}
+
+/// Longest text of a store that goes to the log, characters.
+const LONGEST_TEXT: usize = 300;
+
+/// What a log needs of an error: of an answer its status, code, message and request id; of everything else the causes.
+/// The answer itself, with all its headers, is left out.
+fn describe<E>(error: &SdkError<E, HttpResponse>) -> String
+where
+    E: Error + ProvideErrorMetadata + 'static,
+{
+    let (status, said) = match error {
+        SdkError::ServiceError(service) => {
+            let parts = [service.err().code(), service.err().message()];
+            let said = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
+            let said = if said.is_empty() { "no error document".to_owned() } else { said };
+            (service.raw().status().as_u16(), said)
+        }
+        SdkError::ResponseError(response) => (response.raw().status().as_u16(), causes(error)),
+        SdkError::ConstructionFailure(_) | SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | _ => {
+            return causes(error);
+        }
+    };
+    let request_id = error.request_id().unwrap_or("none");
+    format!("{status} {}; request id {}", short(&said), short(request_id))
+}
+
+/// The error and what caused it, outermost first.
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    short(&text)
+}
+
+/// Bounded, and without control characters: parts of it come from outside.
+fn short(text: &str) -> String {
+    text.chars().take(LONGEST_TEXT).map(|one| if one.is_control() { ' ' } else { one }).collect()
 }
 
 /// Whether no connection was had, or no credentials to sign a request with.

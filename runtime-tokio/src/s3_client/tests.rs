@@ -263,9 +263,7 @@ fn what_goes_over_the_wire_suits_stores_that_know_no_trailers() {
         let (address, heads) = stub(Answer::Text("HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n")).await;
         let mut bench = Bench::new(settings(address, "secret")).await;
         assert_eq!(bench.ask(put("k", &[b"hel", b"lo"])).await, DONE);
-        let body = vec![Bytes::from_static(b"part")];
-        let part = Request::UploadPart { key: "k".into(), upload_id: "u".into(), part_number: 1, body };
-        assert_eq!(bench.ask(part).await, Outcome::Applied(Response::PartStored("\"e\"".into())));
+        assert_eq!(bench.ask(part()).await, Outcome::Applied(Response::PartStored("\"e\"".into())));
         let heads = heads.lock().unwrap();
         let digest = "x-amz-content-sha256: 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
         assert!(heads[0].contains(digest) && heads[0].contains("content-length: 5\r\n"), "{}", heads[0]);
@@ -278,6 +276,51 @@ fn what_goes_over_the_wire_suits_stores_that_know_no_trailers() {
             }
         }
     });
+}
+
+/// What something that is no S3 may say to anything.
+const NOTHING: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>";
+const EMPTY_ETAG: &str = "HTTP/1.1 200 OK\r\nETag: \r\nContent-Length: 0\r\n\r\n";
+const EMPTY_ID: &str = "HTTP/1.1 200 OK\r\nContent-Length: 96\r\n\r\n<InitiateMultipartUploadResult><Key>k</Key><UploadId></UploadId></InitiateMultipartUploadResult>";
+
+fn part() -> Request {
+    let body = vec![Bytes::from_static(b"part")];
+    Request::UploadPart { key: "k".into(), upload_id: "u".into(), part_number: 1, body }
+}
+
+fn create() -> Request {
+    Request::CreateMultipartUpload { key: "k".into(), content_type: None }
+}
+
+fn delete() -> Request {
+    Request::DeleteObject { key: "k".into() }
+}
+
+fn abort() -> Request {
+    Request::AbortMultipartUpload { key: "k".into(), upload_id: "u".into() }
+}
+
+#[test]
+fn what_stores_say_to_a_delete_an_abort_and_a_head_is_enough() {
+    let no_content = "HTTP/1.1 204 No Content\r\n\r\n";
+    let identified = "HTTP/1.1 200 OK\r\nx-amz-request-id: 17\r\nContent-Length: 0\r\n\r\n";
+    let xml = "HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\r\n";
+    for (answer, request) in [
+        (no_content, delete()),
+        (no_content, abort()),
+        (identified, delete()),
+        (identified, abort()),
+        (identified, Request::HeadBucket),
+        (xml, Request::HeadBucket),
+        (NOTHING, Request::HeadBucket),
+    ] {
+        run(async {
+            let (address, _) = stub(Answer::Text(answer)).await;
+            let mut bench = Bench::new(settings(address, "secret")).await;
+            assert_eq!(bench.ask(request.clone()).await, DONE, "{answer} to {request:?}");
+        });
+    }
 }
 
 #[test]
@@ -296,16 +339,18 @@ fn answers_that_prove_nothing_are_unknown_and_are_not_repeated() {
         ("500", Answer::Text("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"), put("k", &[b"x"])),
         ("a page of a gateway", Answer::Text("HTTP/1.1 502 No\r\nContent-Length: 6\r\n\r\n<html>"), put("k", &[b"x"])),
         ("a reset", Answer::Reset, put("k", &[b"x"])),
-        (
-            "no ETag",
-            Answer::Text("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
-            Request::UploadPart {
-                key: "k".into(),
-                upload_id: "u".into(),
-                part_number: 1,
-                body: vec![Bytes::from_static(b"x")],
-            },
-        ),
+        ("a part without an ETag", Answer::Text(NOTHING), part()),
+        ("a part with an empty ETag", Answer::Text(EMPTY_ETAG), part()),
+        ("an object without an ETag", Answer::Text(NOTHING), put("k", &[b"x"])),
+        ("an object with an empty ETag", Answer::Text(EMPTY_ETAG), put("k", &[b"x"])),
+        ("a page in place of an object", Answer::Text(PAGE), put("k", &[b"x"])),
+        ("an upload with an empty id", Answer::Text(EMPTY_ID), create()),
+        ("a page in place of a delete", Answer::Text(PAGE), delete()),
+        ("a delete by whoever answers 200", Answer::Text(NOTHING), delete()),
+        ("a delete and an error", Answer::Text(error), delete()),
+        ("a page in place of an abort", Answer::Text(PAGE), abort()),
+        ("an abort and an error", Answer::Text(error), abort()),
+        ("a page in place of a bucket", Answer::Text(PAGE), Request::HeadBucket),
     ] {
         run(async {
             let (address, heads) = stub(answer).await;
@@ -315,6 +360,29 @@ fn answers_that_prove_nothing_are_unknown_and_are_not_repeated() {
             assert_eq!(heads.lock().unwrap().len(), 1, "{name}: sent again");
         });
     }
+}
+
+#[test]
+fn a_log_line_names_code_message_and_request_id_and_nothing_else() {
+    let refused = "HTTP/1.1 403 Forbidden\r\nx-amz-request-id: 4711\r\nX-Secret: s3cr3t\r\nContent-Length: 95\r\n\r\n<Error><Code>AccessDenied</Code><Message>not\nfor you</Message><Resource>s3cr3t</Resource></Error>";
+    run(async {
+        for (answer, expected) in [
+            (Answer::Text(refused), "403 AccessDenied: not for you; request id 4711"),
+            (Answer::Text("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"), "403 no error document; request id none"),
+        ] {
+            let (address, _) = stub(answer).await;
+            let mut bench = Bench::new(settings(address, "secret")).await;
+            let denied = Outcome::NotApplied(Refusal::AccessDenied(expected.into()));
+            assert_eq!(bench.ask(put("k", &[b"x"])).await, denied);
+        }
+        for (answer, word) in [(Answer::Reset, "dispatch failure"), (Answer::Text(NOTHING), "no ETag")] {
+            let (address, _) = stub(answer).await;
+            let mut bench = Bench::new(settings(address, "secret")).await;
+            let outcome = bench.ask(put("k", &[b"x"])).await;
+            let Outcome::Unknown(text) = outcome else { panic!("{outcome:?}") };
+            assert!(text.contains(word) && text.len() < 300 && !text.contains("HttpResponse"), "{text}");
+        }
+    });
 }
 
 #[test]
