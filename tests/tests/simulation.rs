@@ -2,13 +2,17 @@
 
 use kafscale_proxy_tests::simulation::{Report, run_bytes, run_seed};
 
-/// Some seconds of a debug build.
+/// Some seconds of a debug build; `KAFSCALE_PROXY_SEEDS` says otherwise, as tests/coverage does.
 const SEEDS: u64 = 30;
+
+fn seeds() -> u64 {
+    std::env::var("KAFSCALE_PROXY_SEEDS").map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"))
+}
 
 #[test]
 fn nothing_breaks_and_there_is_something_to_learn() {
     let mut total = Report::default();
-    for seed in 0..SEEDS {
+    for seed in 0..seeds() {
         match run_seed(seed, false).result {
             Ok(report) => total.add(&report),
             Err(failure) => panic!("seed {seed}: {failure:?}"),
@@ -17,7 +21,7 @@ fn nothing_breaks_and_there_is_something_to_learn() {
     let (kafka, http) = (total.kafka, total.http);
     let learned = [kafka.acknowledged, kafka.refused, kafka.read, kafka.joined, kafka.others];
     assert!(learned.iter().all(|count| *count > 50), "{kafka:?}");
-    let learned = [http.uploads, http.failed_uploads, http.downloads, http.ready, total.deletes];
+    let learned = [http.uploads, http.failed_uploads, http.downloads, http.filed_downloads, http.ready, total.deletes];
     assert!(learned.iter().all(|count| *count > 10), "{http:?} {} deletes", total.deletes);
     assert!(total.routes_judged > 500, "{}", total.routes_judged);
 }

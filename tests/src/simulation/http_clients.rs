@@ -5,7 +5,7 @@ use kafscale_proxy_core::Monotonic;
 use kafscale_proxy_core::inputs::ExchangeId;
 use kafscale_proxy_core::model::broker::SNAPSHOT_KEY;
 
-use super::scenario::{Manner, TOPICS};
+use super::scenario::{Manner, PART, TOPICS};
 use crate::world::invariants::{Uploads, envelopes};
 use crate::world::{BodyEnd, HttpClient, World};
 
@@ -41,6 +41,8 @@ pub struct HttpLearned {
     pub failed_uploads: u64,
     /// Downloads that succeeded.
     pub downloads: u64,
+    /// Those among them that were too large for memory, so that a temporary file held them.
+    pub filed_downloads: u64,
     /// Probes that were told ready.
     pub ready: u64,
 }
@@ -137,8 +139,9 @@ impl HttpActor {
             }
             Purpose::Upload { .. } => learned.failed_uploads += 1,
             Purpose::Download(content) if status == 200 => {
-                learned.downloads += 1;
                 let got = client.body();
+                learned.downloads += 1;
+                learned.filed_downloads += u64::from(got.len() as u64 > PART);
                 // What is sent before the connection breaks is verified as well.
                 let good = content.as_ref().is_some_and(|content| {
                     if client.is_complete() { *content == got } else { content.starts_with(got) }

@@ -29,6 +29,8 @@ use crate::world::{Plan, World};
 
 /// Kafka clients at once.
 const CLIENTS_MAX: usize = 12;
+/// What a download through a temporary file reads at once: with less memory all of them are refused.
+const FILE_PIECE_BYTES: usize = 256 << 10;
 /// Knowledge lives so long: longer than one cycle of proofs (10 s), shorter than long outages.
 const TTL: Duration = Duration::from_secs(15);
 
@@ -91,6 +93,7 @@ impl Report {
         self.http.uploads += other.http.uploads;
         self.http.failed_uploads += other.http.failed_uploads;
         self.http.downloads += other.http.downloads;
+        self.http.filed_downloads += other.http.filed_downloads;
         self.http.ready += other.http.ready;
         self.deletes += other.deletes;
         self.routes_judged += other.routes_judged;
@@ -151,7 +154,7 @@ fn config() -> Config {
         chunk_bytes: PART as usize,
         single_put_below_bytes: PART as usize,
         download_memory_bytes: PART,
-        upload_memory_bytes: 16 * PART as usize,
+        upload_memory_bytes: FILE_PIECE_BYTES + 8 * PART as usize,
         connect_attempts: 3,
         connect_backoff: Duration::from_millis(200),
         dial_timeout: Duration::from_secs(2),
