@@ -57,5 +57,6 @@ pub use effect::{Effect, Effects};
 pub use input::Input;
 pub use lfs::checksum::Algorithm;
 pub use lfs::{DURATION_BUCKETS_MS, DurationHistogram, LfsStats, TopicStats};
+pub use listener::Stats as ListenerStats;
 pub use proxy::Proxy;
-pub use stats::Stats;
+pub use stats::{BudgetStats, KnowledgeStats, RequestStats, RetryReason, RetryStats, Stats};

@@ -179,7 +179,7 @@ impl Proxy {
             exchanges: self.exchanges.len(),
             listener: self.listener.stats(),
             lfs: self.lfs.as_ref().map(Lfs::stats),
-            knowledge_age: self.cluster.age(self.latest),
+            knowledge: self.cluster.stats(self.latest),
         }
     }
 

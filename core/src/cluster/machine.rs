@@ -23,6 +23,7 @@ use crate::context::Context;
 use crate::etcd::{self, Keys, RangeRequest, Refusal, Revision, WatchEnd, WatchEvent};
 use crate::operation::Outcome;
 use crate::planted::{Bug, planted};
+use crate::stats::KnowledgeStats;
 use crate::time::Monotonic;
 use crate::timers::Timer;
 
@@ -344,6 +345,20 @@ impl Cluster {
     /// Age of the snapshot's proof; `None` when there is none.
     pub(crate) fn age(&self, now: Monotonic) -> Option<Duration> {
         self.snapshot.proven().map(|proven| now.since(proven))
+    }
+
+    /// Ages of all proofs.
+    pub(crate) fn stats(&self, now: Monotonic) -> KnowledgeStats {
+        let age = |proven: Option<Monotonic>| proven.map(|proven| now.since(proven));
+        KnowledgeStats {
+            serving: match self.service(now) {
+                Service::Serving => true,
+                Service::AfterRead | Service::Refused(_) => false,
+            },
+            snapshot_age: self.age(now),
+            partition_leases_age: age(self.partitions.leases.proven()),
+            group_leases_age: age(self.groups.leases.proven()),
+        }
     }
 
     /// Whether a static list replaces discovery.

@@ -5,11 +5,15 @@
 
 use std::collections::VecDeque;
 
+use crate::stats::BudgetStats;
+
 /// Bytes, and who waits for them.
 pub(crate) struct Budget<W> {
     total: u64,
     free: u64,
     waiting: VecDeque<(W, u64)>,
+    waits: u64,
+    refusals: u64,
 }
 
 /// The answer to a request for bytes.
@@ -25,17 +29,19 @@ pub(crate) enum Reserved {
 
 impl<W: PartialEq> Budget<W> {
     pub(crate) fn new(total: u64) -> Self {
-        Self { total, free: total, waiting: VecDeque::new() }
+        Self { total, free: total, waiting: VecDeque::new(), waits: 0, refusals: 0 }
     }
 
     /// Takes `bytes`, or waits for them.
     pub(crate) fn reserve(&mut self, who: W, bytes: u64) -> Reserved {
         if bytes > self.total {
+            self.refusals += 1;
             Reserved::Never
         } else if self.try_take(bytes) {
             Reserved::Granted
         } else {
             self.waiting.push_back((who, bytes));
+            self.waits += 1;
             Reserved::Queued
         }
     }
@@ -60,6 +66,12 @@ impl<W: PartialEq> Budget<W> {
         self.waiting.retain(|(waiter, _)| waiter != who);
     }
 
+    /// Has waited long enough, and is refused.
+    pub(crate) fn refuse(&mut self, who: &W) {
+        self.forget(who);
+        self.refusals += 1;
+    }
+
     /// Takes for the first that waits, if it can be served now.
     pub(crate) fn next_granted(&mut self) -> Option<W> {
         let (_, bytes) = self.waiting.front()?;
@@ -69,6 +81,11 @@ impl<W: PartialEq> Budget<W> {
         let (who, bytes) = self.waiting.pop_front()?;
         self.free -= bytes;
         Some(who)
+    }
+
+    /// Size, waits and refusals.
+    pub(crate) fn stats(&self) -> BudgetStats {
+        BudgetStats { limit: self.total, waits: self.waits, refusals: self.refusals }
     }
 
     /// Bytes that are taken.

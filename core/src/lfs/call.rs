@@ -14,7 +14,7 @@ use super::cleanup::{Cleanups, LeftUpload, Unwanted};
 use super::log_text::Printable;
 use super::purpose::Purpose;
 use super::s3_call;
-use super::stats::LfsStats;
+use super::stats::{LfsStats, TopicStats};
 
 /// State that the exchanges of a shard share.
 pub(crate) struct Shared {
@@ -52,6 +52,13 @@ impl Call<'_, '_> {
             self.orphan(&unwanted.topic, &unwanted.key, "delete_failed");
         }
         self.shared.cleanups.begin(unwanted, self.out);
+    }
+
+    /// The counters of a topic. Names that only clients know are counted together.
+    pub(crate) fn topic_stats(&mut self, topic: &str) -> &mut TopicStats {
+        let stats = &mut self.shared.stats;
+        let is_listed = self.cluster.snapshot().is_some_and(|snapshot| snapshot.topic(topic).is_some());
+        if is_listed { stats.topic(topic) } else { &mut stats.unknown_topics }
     }
 
     /// Counts and logs a blob that stays without proof of a record.

@@ -356,9 +356,11 @@ impl Download {
         }
         match &self.state {
             State::AwaitingBodyMemory(_) | State::AwaitingMemory(..) => {
+                call.shared.memory.refuse(&self.requester.exchange());
                 self.refuse(call, &ApiError::busy("no memory for this download is free: try again later"));
             }
             State::AwaitingDisk(_) => {
+                call.shared.disk.refuse(&self.requester.exchange());
                 self.refuse(call, &ApiError::busy("no temporary storage is free: try again later"));
             }
             State::ReadingRequest(_) => {

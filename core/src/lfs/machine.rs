@@ -57,7 +57,10 @@ impl Lfs {
             turn: 0,
             config: config.clone(),
         };
-        Self { exchanges: BTreeMap::new(), shared, health: S3Health::new(config.s3_health_interval), draining: false }
+        let health = S3Health::new(config.s3_health_interval);
+        let mut lfs = Self { exchanges: BTreeMap::new(), shared, health, draining: false };
+        lfs.update_levels();
+        lfs
     }
 
     /// Looks at the bucket for the first time.
@@ -84,6 +87,9 @@ impl Lfs {
             "LFS request"
         );
         let turned_away = self.turned_away();
+        if turned_away.is_some() && !self.draining {
+            self.shared.stats.exchange_slots.refusals += 1;
+        }
         let healthy = self.health.is_healthy();
         let call = &mut Call { ctx, cluster, shared: &mut self.shared, out };
         let open = open_exchange(call, requester, &head, turned_away, healthy);
@@ -267,6 +273,9 @@ impl Lfs {
                 (*connection, true)
             }
         };
+        if let input::Broker::ConnectFailed { .. } = &input {
+            self.shared.stats.failed_dials += 1;
+        }
         let exchange = if over {
             self.shared.connections.remove(&connection)
         } else {
@@ -435,9 +444,18 @@ impl Lfs {
                 Some(Exchange::Answered(_)) | None => {}
             }
         }
-        self.shared.stats.exchanges = self.exchanges.len();
-        self.shared.stats.memory_taken_bytes = self.shared.memory.taken();
-        self.shared.stats.disk_taken_bytes = self.shared.disk.taken();
+        self.update_levels();
+    }
+
+    fn update_levels(&mut self) {
+        let Shared { stats, memory, disk, connections, config, .. } = &mut self.shared;
+        stats.exchanges = self.exchanges.len();
+        stats.exchange_slots.limit = config.exchanges as u64;
+        stats.memory_taken_bytes = memory.taken();
+        stats.memory = memory.stats();
+        stats.disk_taken_bytes = disk.taken();
+        stats.disk = disk.stats();
+        stats.broker_connections = connections.len();
     }
 }
 
@@ -471,6 +489,9 @@ fn open_exchange(
         Route::Produce | Route::Download | Route::Preflight | Route::NotFound => turned_away,
     };
     if let Some(error) = refusal {
+        if route == Route::Produce {
+            call.shared.stats.unknown_topics.errors += 1;
+        }
         requester.refuse(call, &error, "");
         return Exchange::Answered(requester);
     }
@@ -481,6 +502,7 @@ fn open_exchange(
     match ProduceRequest::parse(&head.headers, &call.shared.config) {
         Ok(request) => Exchange::Produce(Box::new(Produce::start(call, requester, request))),
         Err(error) => {
+            call.shared.stats.unknown_topics.errors += 1;
             requester.refuse(call, &error, "");
             Exchange::Answered(requester)
         }

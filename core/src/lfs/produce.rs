@@ -330,7 +330,7 @@ impl Produce {
         }
         match &mut self.state {
             State::AwaitingMemory { .. } => {
-                call.shared.memory.forget(&self.requester.exchange());
+                call.shared.memory.refuse(&self.requester.exchange());
                 self.refuse(call, &ApiError::busy("no memory for this upload is free: try again later"));
             }
             State::Uploading { upload, .. } => {
@@ -522,7 +522,7 @@ impl Produce {
 
     fn on_upload_failed(&mut self, call: &mut Call<'_, '_>, failure: &Failure) {
         self.close_link(call);
-        call.shared.stats.topic(&self.request.topic).errors += 1;
+        call.topic_stats(&self.request.topic).errors += 1;
         if let Some(error) = failure_error(failure) {
             self.requester.refuse(call, &error, &self.request.topic);
             return;
@@ -591,7 +591,7 @@ impl Produce {
 
     fn succeed(&mut self, call: &mut Call<'_, '_>, size: u64, envelope: &[u8], offset: Option<i64>) {
         let duration = call.ctx.now.monotonic.since(self.started);
-        call.shared.stats.topic(&self.request.topic).ok += 1;
+        call.topic_stats(&self.request.topic).ok += 1;
         call.shared.stats.uploaded_bytes += size;
         call.shared.stats.upload_duration.observe(duration);
         tracing::debug!(
@@ -611,7 +611,7 @@ impl Produce {
     fn end(&mut self, call: &mut Call<'_, '_>, ending: Ending) {
         let exchange = self.requester.exchange();
         let object = self.stored_object();
-        call.shared.stats.topic(&self.request.topic).errors += 1;
+        call.topic_stats(&self.request.topic).errors += 1;
         self.finish(call);
         match ending.blob() {
             Fate::Keep => {}
@@ -670,7 +670,7 @@ impl Produce {
 
     /// Refuses before anything was uploaded.
     fn refuse(&mut self, call: &mut Call<'_, '_>, error: &ApiError) {
-        call.shared.stats.topic(&self.request.topic).errors += 1;
+        call.topic_stats(&self.request.topic).errors += 1;
         self.finish(call);
         self.requester.refuse(call, error, &self.request.topic);
     }

@@ -13,6 +13,7 @@ use crate::cluster::{Address, Question};
 use crate::input::ExchangeId;
 use crate::lifecycle::Lifecycle;
 use crate::planted::{Bug, planted};
+use crate::stats::RetryReason;
 use crate::timers::Timer;
 
 use super::Decision;
@@ -235,6 +236,7 @@ impl Publish {
         if !broker_choice::listed(call.cluster, &call.shared.config).iter().any(|one| !self.refused.contains(one)) {
             return Published::Ended(Ending::Refused, None);
         }
+        call.shared.stats.retries.count(RetryReason::Refused);
         self.enter(Phase::Waiting);
         let at = call.ctx.now.monotonic + call.shared.config.connect_backoff;
         call.ctx.timers.set(Timer::ExchangeRetry(self.exchange), at);
@@ -254,6 +256,7 @@ impl Publish {
         if self.unsent >= UNSENT {
             return Published::Ended(Ending::NotConnected, None);
         }
+        call.shared.stats.retries.count(RetryReason::Unsent);
         let attempts = if self.refused.is_empty() { call.shared.config.connect_attempts } else { 1 };
         self.enter(Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), attempts)));
         self.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link))

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use crate::cluster::{Address, NotServing, Question};
 use crate::input::ExchangeId;
 use crate::planted::{Bug, planted};
+use crate::stats::RetryReason;
 use crate::time::Monotonic;
 use crate::timers::Timer;
 
@@ -115,7 +116,11 @@ impl Reach {
         match &mut self.phase {
             Phase::Dialing(left) => {
                 let left = std::mem::take(left);
-                self.dial(call, link, left)
+                let reached = self.dial(call, link, left);
+                if reached == Reached::Pending {
+                    call.shared.stats.retries.count(RetryReason::Unreachable);
+                }
+                reached
             }
             Phase::Choosing(_) | Phase::Waiting => Reached::Pending,
         }

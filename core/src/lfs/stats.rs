@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::stats::{BudgetStats, RetryStats};
+
 /// Topics that are counted by name; all further ones are counted together.
 const TOPICS: usize = 1_000;
 
@@ -12,10 +14,12 @@ pub const DURATION_BUCKETS_MS: [u64; 10] = [10, 50, 100, 250, 500, 1_000, 2_500,
 /// Counters of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LfsStats {
-    /// Requests by topic.
+    /// Requests by topic, of those that the snapshot lists.
     pub topics: BTreeMap<String, TopicStats>,
-    /// Requests of all topics beyond the first 1,000.
+    /// Requests of all topics of the snapshot beyond the first 1,000.
     pub other_topics: TopicStats,
+    /// Requests without a topic, or with one that the snapshot does not list.
+    pub unknown_topics: TopicStats,
     /// Payload bytes of successful uploads.
     pub uploaded_bytes: u64,
     /// Duration of successful uploads.
@@ -30,6 +34,18 @@ pub struct LfsStats {
     pub memory_taken_bytes: u64,
     /// Bytes of the budget for temporary files that are taken.
     pub disk_taken_bytes: u64,
+    /// The budget that `memory_taken_bytes` is taken from.
+    pub memory: BudgetStats,
+    /// The budget that `disk_taken_bytes` is taken from.
+    pub disk: BudgetStats,
+    /// How many exchanges there may be at once, and those that were one too many.
+    pub exchange_slots: BudgetStats,
+    /// Connections to brokers, dials included.
+    pub broker_connections: usize,
+    /// Dials to brokers that failed.
+    pub failed_dials: u64,
+    /// Records and dials that went to a broker once more.
+    pub retries: RetryStats,
 }
 
 /// Requests of one topic.
@@ -59,7 +75,7 @@ impl DurationHistogram {
 }
 
 impl LfsStats {
-    /// The counters of a topic. The names come from clients, so their number is bounded.
+    /// The counters of a topic that the snapshot lists. A cluster may have any number, metrics may not.
     pub(crate) fn topic(&mut self, topic: &str) -> &mut TopicStats {
         if !self.topics.contains_key(topic) && self.topics.len() >= TOPICS {
             return &mut self.other_topics;

@@ -22,9 +22,10 @@ use crate::listener::machine::machine;
 use crate::listener::not_ready::not_ready;
 use crate::listener::pool::{Outbound, Pool, PoolEvent, Ticket, Wires};
 use crate::listener::produce::{ProduceSteps, Producer};
-use crate::listener::request::{Decision, Reply, RequestHead, RequestMachine, Step, Undecodable};
+use crate::listener::request::{Decision, Fate, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
 use crate::listener::{RequestId, Shared, find_coordinator, metadata};
 use crate::planted::{Bug, planted};
+use crate::stats::RetryReason;
 use crate::timers::Timer;
 use reading::Reading;
 
@@ -63,6 +64,8 @@ struct Slot {
     correlation_id: i32,
     /// `None` for one that was answered or refused at once.
     api: Option<ApiKey>,
+    /// Why the next part that it sends is one more round.
+    retry: Option<RetryReason>,
     state: State,
 }
 
@@ -414,9 +417,11 @@ impl Client {
 
     fn open(&mut self, env: &mut Env<'_, '_>, frame: BytesMut, reserved: usize) {
         let request = env.shared.next_request();
+        env.shared.requests_by_api.count(&frame);
         let size = frame.len();
         self.held += size;
-        let mut slot = Slot { request, size, reserved, correlation_id: 0, api: None, state: State::Producing };
+        let mut slot =
+            Slot { request, size, reserved, correlation_id: 0, api: None, retry: None, state: State::Producing };
         match admit(env.ctx.config.cluster.kind, frame) {
             Admission::Answered(reply) => {
                 self.slots.push_back(slot);
@@ -557,6 +562,9 @@ impl Client {
         match event {
             PoolEvent::Finished { ticket: Ticket { request, part }, result } => {
                 let position = self.position(request);
+                if let Some(position) = position {
+                    self.slots[position].retry = retry_after(&result);
+                }
                 match position.map(|position| &mut self.slots[position].state) {
                     Some(State::Running(machine)) => {
                         let mut steps = Vec::new();
@@ -601,6 +609,9 @@ impl Client {
         let Some(position) = self.position(request) else { return };
         match step {
             Step::Send { part, target, bytes, answered, deadline } => {
+                if let Some(reason) = self.slots[position].retry.take() {
+                    env.shared.retries.count(reason);
+                }
                 let correlation_id = self.slots[position].correlation_id;
                 let ticket = Ticket { request, part };
                 let outbound = Outbound { ticket, bytes, correlation_id, answered, deadline };
@@ -608,9 +619,13 @@ impl Client {
             }
             Step::Ask(question) => self.ask(env, request, question),
             Step::ForgetPartitionOwner { topic, partition, by } => {
+                self.slots[position].retry = Some(RetryReason::Refused);
                 env.out.push(Decision::ForgetPartitionOwner { topic, partition, by });
             }
-            Step::ForgetCoordinator { group, by } => env.out.push(Decision::ForgetCoordinator { group, by }),
+            Step::ForgetCoordinator { group, by } => {
+                self.slots[position].retry = Some(RetryReason::Refused);
+                env.out.push(Decision::ForgetCoordinator { group, by });
+            }
             Step::Wake(after) => {
                 env.shared.requests.insert(request, self.id);
                 env.ctx.timers.set(Timer::Request(request), env.ctx.now.monotonic + after);
@@ -718,6 +733,17 @@ impl Client {
             routes_are_proven: env.cluster.routes_are_proven(env.ctx.now.monotonic),
         };
         call(&mut self.pool, env.ctx, &mut wires);
+    }
+}
+
+/// Why whatever is sent next for a request is one more round, after this became of one of its parts. A refusal is known
+/// only when the answer has been read.
+fn retry_after(result: &PartResult) -> Option<RetryReason> {
+    match result {
+        PartResult::Answered { .. } => None,
+        PartResult::NotSent => Some(RetryReason::Unreachable),
+        PartResult::Lost { fate: Fate::NotApplied, .. } => Some(RetryReason::Unsent),
+        PartResult::Lost { fate: Fate::Unknown, .. } => Some(RetryReason::Unanswered),
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::input::ClientId;
+use crate::stats::BudgetStats;
 
 /// Frames up to this size reserve nothing, bytes.
 pub(super) const LARGE: usize = 64 * 1024;
@@ -15,11 +16,13 @@ pub(super) struct FrameMemory {
     limit: usize,
     reserved: usize,
     waiting: VecDeque<(ClientId, usize)>,
+    waits: u64,
+    refusals: u64,
 }
 
 impl FrameMemory {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, reserved: 0, waiting: VecDeque::new() }
+        Self { limit, reserved: 0, waiting: VecDeque::new(), waits: 0, refusals: 0 }
     }
 
     /// Reserves, or lines up: then [`FrameMemory::grant`] names the client when it is its turn.
@@ -29,6 +32,7 @@ impl FrameMemory {
             return true;
         }
         self.waiting.push_back((client, bytes));
+        self.waits += 1;
         false
     }
 
@@ -40,6 +44,12 @@ impl FrameMemory {
     /// The client does not wait any more.
     pub(super) fn leave(&mut self, client: ClientId) {
         self.waiting.retain(|(waiting, _)| *waiting != client);
+    }
+
+    /// The client has waited long enough; its connection is closed.
+    pub(super) fn refuse(&mut self, client: ClientId) {
+        self.leave(client);
+        self.refusals += 1;
     }
 
     /// The next client that gets what it waits for.
@@ -56,6 +66,11 @@ impl FrameMemory {
     /// Bytes reserved.
     pub(super) fn reserved(&self) -> usize {
         self.reserved
+    }
+
+    /// Size, waits and refusals.
+    pub(super) fn stats(&self) -> BudgetStats {
+        BudgetStats { limit: self.limit as u64, waits: self.waits, refusals: self.refusals }
     }
 
     // A frame that is larger than all of the memory goes alone, or it would wait for ever.
@@ -79,6 +94,7 @@ mod tests {
         assert_eq!(memory.grant(), Some(ClientId(2)));
         assert_eq!(memory.grant(), Some(ClientId(3)));
         assert_eq!((memory.grant(), memory.reserved()), (None, 60));
+        assert_eq!(memory.stats(), BudgetStats { limit: 100, waits: 2, refusals: 0 });
     }
 
     #[test]
@@ -86,7 +102,8 @@ mod tests {
         let mut memory = FrameMemory::new(100);
         assert!(memory.reserve(ClientId(1), 500));
         assert!(!memory.reserve(ClientId(2), 1));
-        memory.leave(ClientId(2));
+        memory.refuse(ClientId(2));
+        assert_eq!(memory.stats(), BudgetStats { limit: 100, waits: 1, refusals: 1 });
         memory.release(500);
         assert_eq!(memory.grant(), None);
     }

@@ -37,6 +37,7 @@ use crate::config::ListenerConfig;
 use crate::context::Context;
 use crate::error::DriverMisuse;
 use crate::input::{self, BrokerConnectionId, ClientId};
+use crate::stats::{BudgetStats, RequestStats, RetryStats};
 use crate::timers::Timer;
 use client::{Client, Env};
 use frame_memory::FrameMemory;
@@ -56,6 +57,9 @@ struct Shared {
     requests: HashMap<RequestId, ClientId>,
     memory: FrameMemory,
     last_request: u64,
+    requests_by_api: RequestStats,
+    retries: RetryStats,
+    failed_dials: u64,
 }
 
 impl Shared {
@@ -82,6 +86,16 @@ pub struct Stats {
     pub frame_bytes: usize,
     /// Clients turned away because there were too many.
     pub turned_away: u64,
+    /// Requests ever received, by API.
+    pub requests_by_api: RequestStats,
+    /// Rounds of requests that went to a broker once more.
+    pub retries: RetryStats,
+    /// Dials to brokers that failed.
+    pub failed_dials: u64,
+    /// The budget that `frame_bytes` is taken from.
+    pub frames: BudgetStats,
+    /// The most clients that may be connected.
+    pub clients_max: usize,
 }
 
 /// All Kafka clients of a shard.
@@ -105,6 +119,9 @@ impl Listener {
                 requests: HashMap::new(),
                 memory: FrameMemory::new(config.frame_memory_bytes),
                 last_request: 0,
+                requests_by_api: RequestStats::default(),
+                retries: RetryStats::default(),
+                failed_dials: 0,
             },
             draining: false,
             turned_away_total: 0,
@@ -178,6 +195,9 @@ impl Listener {
         if is_last {
             self.shared.connections.remove(&connection);
         }
+        if let input::Broker::ConnectFailed { .. } = &input {
+            self.shared.failed_dials += 1;
+        }
         self.with(ctx, cluster, client, out, |machine, env| machine.on_broker(env, input));
     }
 
@@ -243,6 +263,11 @@ impl Listener {
             broker_connections: self.shared.connections.len(),
             frame_bytes: self.shared.memory.reserved(),
             turned_away: self.turned_away_total,
+            requests_by_api: self.shared.requests_by_api,
+            retries: self.shared.retries,
+            failed_dials: self.shared.failed_dials,
+            frames: self.shared.memory.stats(),
+            clients_max: self.connections_max,
         }
     }
 

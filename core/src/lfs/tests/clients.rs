@@ -51,6 +51,7 @@ fn a_proxy_that_is_full_or_ends_says_when_to_come_back() {
     bench.produce(TWO, &[]);
     assert_eq!(bench.read(), ["ask generation t", "503 proxy_not_ready"]);
     assert_eq!(bench.answers[&TWO].headers["retry-after"], "1");
+    assert_eq!(bench.lfs.stats().exchange_slots, BudgetStats { limit: 1, waits: 0, refusals: 1 });
     bench.gone(ONE);
     bench.assert_nothing_left();
     bench.call(|lfs, ctx, _, out| lfs.drain(ctx, out));
@@ -61,6 +62,7 @@ fn a_proxy_that_is_full_or_ends_says_when_to_come_back() {
 #[test]
 fn without_a_broker_nothing_is_uploaded() {
     let mut bench = Bench::new(small_parts());
+    assert_eq!(bench.lfs.stats().memory.limit, 1024, "sizes are known before anything has happened");
     bench.produce(ONE, &[]);
     bench.generation(ONE, TopicGeneration::Absent);
     for attempt in 0..6 {
@@ -75,7 +77,9 @@ fn without_a_broker_nothing_is_uploaded() {
     assert_eq!(log.iter().filter(|decision| decision.starts_with("connect")).count(), 18);
     assert_eq!(log.last().unwrap(), "503 backend_unavailable", "at once, without a wait after the last attempt");
     assert!(bench.s3.is_empty());
-    assert_eq!(bench.lfs.stats().topics["t"].errors, 1);
+    assert_eq!(bench.lfs.stats().unknown_topics.errors, 1);
+    assert_eq!(bench.lfs.stats().failed_dials, 18);
+    assert_eq!(bench.lfs.stats().retries.of(RetryReason::Unreachable), 17, "the last one is not followed by another");
     bench.assert_nothing_left();
 }
 

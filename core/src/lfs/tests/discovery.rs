@@ -102,7 +102,22 @@ fn a_refusal_reads_the_owner_again() {
     assert_eq!(bench.read(), ["write zero:1", "close zero:1", "forget owner t-0", "delete"]);
     bench.s3_done(Response::Done);
     assert_eq!(bench.read(), ["503 backend_unavailable"]);
+    assert_eq!(bench.lfs.stats().retries.of(RetryReason::Refused), 1, "the second refusal was the last");
     bench.assert_nothing_left();
+}
+
+#[test]
+fn topics_of_the_snapshot_are_counted_by_name_and_all_others_together() {
+    let mut bench = stored();
+    bench.generation(ONE, TopicGeneration::Absent);
+    bench.broker_answers(0);
+    bench.request(TWO, "POST", "/lfs/produce", &[("x-kafka-topic", "invented")]);
+    bench.gone(TWO);
+    bench.request(TWO, "POST", "/lfs/produce", &[("x-kafka-topic", "not a topic")]);
+    let stats = bench.lfs.stats();
+    assert_eq!(stats.topics.keys().collect::<Vec<_>>(), ["t"]);
+    assert_eq!((stats.topics["t"].ok, stats.topics["t"].errors), (1, 0));
+    assert_eq!((stats.unknown_topics.ok, stats.unknown_topics.errors), (0, 1), "one has no name, one had gone");
 }
 
 #[test]

@@ -265,6 +265,7 @@ fn temporary_storage_is_a_budget() {
     bench.pass(Duration::from_secs(10));
     assert_eq!(bench.read(), ["503 proxy_not_ready"]);
     assert_eq!(bench.answers[&TWO].headers["retry-after"], "1");
+    assert_eq!(bench.lfs.stats().disk, BudgetStats { limit: 100, waits: 1, refusals: 1 });
 }
 
 #[test]

@@ -22,6 +22,7 @@ use crate::kafka::{ErrorCode, PartitionProduceResponse, ProduceResponse, Str, To
 use crate::operation::{OperationId, Outcome};
 use crate::random::Random;
 use crate::s3::{Refusal, Request, Response};
+use crate::stats::{BudgetStats, RetryReason};
 use crate::time::{Monotonic, Now};
 use crate::timers::{Timer, Timers};
 

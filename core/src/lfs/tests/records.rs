@@ -165,7 +165,7 @@ fn the_topic_is_checked_again_after_the_upload() {
         bench.pass(Duration::from_secs(4));
         bench.s3(denied());
         assert_eq!(bench.lfs.stats().orphans, 1);
-        assert_eq!(bench.lfs.stats().topics["t"].errors, 1);
+        assert_eq!(bench.lfs.stats().unknown_topics.errors, 1);
         bench.read();
         bench.assert_nothing_left();
     }

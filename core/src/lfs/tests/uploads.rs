@@ -22,7 +22,7 @@ fn a_short_body_goes_up_in_one_request_signed_with_the_digest_of_the_envelope() 
     bench.broker_answers(0);
     assert_eq!(bench.read(), ["200 envelope", "close a:1"]);
     let stats = bench.lfs.stats();
-    assert_eq!((stats.topics["t"].ok, stats.topics["t"].errors, stats.uploaded_bytes), (1, 0, 3));
+    assert_eq!((stats.unknown_topics.ok, stats.unknown_topics.errors, stats.uploaded_bytes), (1, 0, 3));
     bench.assert_nothing_left();
 }
 
@@ -147,7 +147,7 @@ fn failures_of_s3() {
         }
         assert_eq!(bench.read(), expected);
         assert_eq!(bench.lfs.stats().s3_errors, 1);
-        assert_eq!(bench.lfs.stats().topics["t"].errors, 1);
+        assert_eq!(bench.lfs.stats().unknown_topics.errors, 1);
         if expected.contains(&"delete") {
             bench.s3_done(Response::Done);
             bench.pass(Duration::from_secs(60));
@@ -265,6 +265,7 @@ fn waiting_for_memory_ends_in_a_refusal() {
     bench.pass(Duration::from_secs(10));
     assert_eq!(bench.read(), ["close b:1", "503 proxy_not_ready"]);
     assert_eq!(bench.answers[&TWO].headers["retry-after"], "1");
+    assert_eq!(bench.lfs.stats().memory, BudgetStats { limit: 8, waits: 1, refusals: 1 });
     bench.gone(ONE);
     bench.read();
     bench.assert_nothing_left();

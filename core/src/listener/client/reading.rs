@@ -104,7 +104,10 @@ impl Reading {
     pub(super) fn on_timer(&mut self, client: ClientId, env: &mut Env<'_, '_>) -> bool {
         match &mut self.room {
             Room::NotNeeded => false,
-            Room::Awaited(_) => true,
+            Room::Awaited(_) => {
+                env.shared.memory.refuse(client);
+                true
+            }
             Room::Reserved { moved, .. } => {
                 // While we do not read, the client cannot be blamed.
                 let goes_on = std::mem::take(moved) || !self.is_reading;

@@ -1,6 +1,7 @@
 //! The listener against the real cluster machine, the etcd model and brokers that answer as the test says.
 
 mod connecting;
+mod counting;
 mod limits;
 mod order;
 mod produce;

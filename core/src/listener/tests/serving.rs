@@ -203,5 +203,8 @@ fn an_orderly_end() {
     assert_eq!(bench.code(), 0);
     assert!(bench.is_closed());
     assert!(bench.listener.is_idle());
-    assert_eq!(bench.listener.stats(), Stats { requests: 1, turned_away: 1, ..Stats::default() });
+    let stats = bench.listener.stats();
+    assert_eq!((stats.clients, stats.open_requests, stats.waiting_requests), (0, 0, 0));
+    assert_eq!((stats.broker_connections, stats.frame_bytes), (0, 0));
+    assert_eq!((stats.requests, stats.turned_away), (1, 1));
 }
