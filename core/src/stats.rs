@@ -17,11 +17,9 @@ pub struct Stats<'a> {
     pub listener: listener::Stats,
     /// LFS API; `None` when it is off.
     pub lfs: Option<&'a lfs::LfsStats>,
-    /// How old the proofs are that routes rest on.
-    pub knowledge: KnowledgeStats,
 }
 
-/// What the shard knows of the cluster, at the time of the last call.
+/// How old the proofs are that routes rest on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnowledgeStats {
     /// Whether clients are served by it.

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use kafscale_proxy_core::{Input, effects, inputs};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tokio::task::spawn_local;
 
 use crate::report::Report;
 use crate::socket::{ReadBuffer, Socket, SocketFact};
+use crate::tasks::spawn_local;
 
 enum Connection {
     /// Dropping the sender gives the attempt up.

@@ -1,9 +1,10 @@
 //! Jobs that would hold a shard up run on a worker thread.
 
 use kafscale_proxy_core::{Input, Job, OperationId};
-use tokio::task::{spawn_blocking, spawn_local};
+use tokio::task::spawn_blocking;
 
 use crate::report::Report;
+use crate::tasks::spawn_local;
 
 /// Runs a job; `Computed` follows.
 pub(crate) fn run(report: &Report, operation: OperationId, job: Job) {

@@ -10,11 +10,11 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use tokio::net::TcpStream;
-use tokio::task::spawn_local;
 
 use crate::http_connection::{self, ConnectionState};
 use crate::process::ShardHandle;
 use crate::settings::HttpServerSettings;
+use crate::tasks::spawn_local;
 
 /// Serves one connection on a task of its own.
 pub(crate) fn serve(stream: TcpStream, peer: SocketAddr, limits: HttpServerSettings, shards: &Rc<Vec<ShardHandle>>) {

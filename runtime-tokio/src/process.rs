@@ -14,15 +14,17 @@ use kafscale_proxy_core::{Config, Proxy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::LocalSet;
 
 use crate::etcd_client::EtcdClient;
 use crate::health_server;
+use crate::metrics::{Metrics, ShardStats};
 use crate::report::Report;
 use crate::s3_client::S3Client;
 use crate::settings::{HttpServerSettings, Settings};
 use crate::shard::{Mailbox, Partners, Shard};
 use crate::shutdown::Signals;
+use crate::tasks::spawn_local;
 use crate::{accept, clock};
 
 /// Beyond grace and drain: what a shard may take for its last writes before the process ends all the same.
@@ -47,6 +49,7 @@ enum Message {
     Kafka(std::net::TcpStream, SocketAddr),
     Http(std::net::TcpStream, SocketAddr),
     Health(Box<Parts>, SocketAddr, oneshot::Sender<Option<(http::response::Parts, Bytes)>>),
+    Stats(oneshot::Sender<ShardStats>),
     Shutdown,
 }
 
@@ -68,6 +71,27 @@ impl ShardHandle {
         async move {
             sent.ok()?;
             answered.await.ok()?
+        }
+    }
+
+    /// A shard without a thread: whatever it is asked comes out at the other end.
+    #[cfg(test)]
+    pub(crate) fn detached() -> (Self, impl FnMut() -> Option<oneshot::Sender<ShardStats>>) {
+        let (messages, mut inbox) = mpsc::unbounded_channel();
+        let questions = move || match inbox.try_recv() {
+            Ok(Message::Stats(answer)) => Some(answer),
+            Ok(Message::Kafka(..) | Message::Http(..) | Message::Health(..) | Message::Shutdown) | Err(_) => None,
+        };
+        (Self { messages, ended: Arc::default() }, questions)
+    }
+
+    /// What the shard has counted; `None` when it is gone.
+    pub(crate) fn stats(&self) -> impl Future<Output = Option<ShardStats>> + use<> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.messages.send(Message::Stats(answer));
+        async move {
+            sent.ok()?;
+            answered.await.ok()
         }
     }
 }
@@ -100,6 +124,7 @@ pub(crate) struct Listeners {
     pub(crate) kafka: TcpListener,
     pub(crate) http: Option<TcpListener>,
     pub(crate) health: Option<TcpListener>,
+    pub(crate) metrics: Option<TcpListener>,
 }
 
 impl Listeners {
@@ -130,7 +155,11 @@ impl Listeners {
             Some(address) => Some(bind(address, "the health server").await?),
             None => None,
         };
-        Ok(Self { kafka, http, health })
+        let metrics = match &settings.metrics_address {
+            Some(address) => Some(bind(address, "the metrics server").await?),
+            None => None,
+        };
+        Ok(Self { kafka, http, health, metrics })
     }
 }
 
@@ -178,6 +207,14 @@ pub(crate) async fn serve<P: MakePartners>(
         let shards = Rc::clone(&shards);
         spawn_local(async move {
             accept::accept(&health, |stream, peer| health_server::serve(stream, peer, limits, &shards)).await;
+        });
+    }
+    if let Some(listener) = listeners.metrics {
+        let cluster = &settings.process.cluster;
+        let ttl = cluster.static_backends.is_empty().then_some(cluster.cache_ttl);
+        let metrics = Rc::new(Metrics::new(Rc::clone(&shards), ttl));
+        spawn_local(async move {
+            accept::accept(&listener, |stream, _| metrics.serve(stream, limits)).await;
         });
     }
     let accepting = spawn_local(accept_all(listeners.kafka, listeners.http, Rc::clone(&shards)));
@@ -304,6 +341,8 @@ async fn receive(mut inbox: mpsc::UnboundedReceiver<Message>, shard: Rc<Shard>, 
                     let _ = answer.send(http.health(*head, peer).await);
                 });
             }
+            // Fails when the server of the metrics has gone.
+            Message::Stats(answer) => drop(answer.send(shard.stats())),
             Message::Shutdown => shard.request_shutdown(),
         }
     }

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::time::Instant;
 
 use kafscale_proxy_core::{DriverMisuse, Effect, Effects, Input, Monotonic, Now, Proxy, effects};
 use tokio::sync::Notify;
@@ -14,10 +15,12 @@ use crate::alarm::Alarm;
 use crate::broker_connections::BrokerConnections;
 use crate::client_listener::ClientListener;
 use crate::http_server::HttpExchanges;
+use crate::metrics::ShardStats;
 use crate::report::Report;
 use crate::socket::ReadBuffer;
 use crate::temp_files::TempFiles;
-use crate::{clock, compute};
+use crate::work_time::WorkTime;
+use crate::{clock, compute, tasks};
 
 /// Partners of a machine that differ between production and `dev`.
 pub(crate) struct Partners {
@@ -39,6 +42,7 @@ pub(crate) struct Shard {
     pub(crate) http: Rc<HttpExchanges>,
     files: Rc<TempFiles>,
     alarm: Alarm,
+    work_time: RefCell<WorkTime>,
     shutdown_requested: Cell<bool>,
     idle: Notify,
 }
@@ -90,6 +94,7 @@ impl Shard {
             partners,
             report,
             alarm: Alarm::default(),
+            work_time: RefCell::new(WorkTime::new(Instant::now())),
             shutdown_requested: Cell::new(false),
             idle: Notify::new(),
         });
@@ -109,6 +114,19 @@ impl Shard {
     pub(crate) fn request_shutdown(&self) {
         self.shutdown_requested.set(true);
         self.tell(Input::ShutdownRequested);
+    }
+
+    /// What was counted until now.
+    pub(crate) fn stats(&self) -> ShardStats {
+        let mut work_time = self.work_time.borrow_mut();
+        ShardStats {
+            http_connections: self.http.connections(),
+            temp_files: self.files.open(),
+            tasks: tasks::alive(),
+            busy: work_time.busy(),
+            longest_call: work_time.longest(Instant::now()),
+            ..ShardStats::of(&self.machine.borrow(), clock::now().monotonic)
+        }
     }
 
     /// Ends when the shutdown is done.
@@ -131,6 +149,7 @@ impl Shard {
 
     fn work(&self, first: impl FnOnce(&mut Proxy, Now, &mut Effects) -> Result<(), DriverMisuse>) {
         self.at_work.set(true);
+        let began = Instant::now();
         let mut effects = Effects::new();
         self.call(&mut effects, first);
         loop {
@@ -147,6 +166,7 @@ impl Shard {
             }
         }
         self.at_work.set(false);
+        self.work_time.borrow_mut().worked(began, Instant::now());
         self.alarm.look_at(self.next_timeout());
         if self.shutdown_requested.get() && self.machine.borrow().is_idle() {
             self.idle.notify_one();
@@ -158,6 +178,7 @@ impl Shard {
         effects: &mut Effects,
         call: impl FnOnce(&mut Proxy, Now, &mut Effects) -> Result<(), DriverMisuse>,
     ) {
+        let began = Instant::now();
         if let Err(misuse) = call(&mut self.machine.borrow_mut(), clock::now(), effects) {
             // The machine did not change. Going on is safe, but the adapter that told this has to be repaired.
             tracing::error!(%misuse, "a fact was refused");
@@ -165,6 +186,7 @@ impl Shard {
         for effect in effects.drain(..) {
             self.carry_out(effect);
         }
+        self.work_time.borrow_mut().called(began, Instant::now());
     }
 
     fn carry_out(&self, effect: Effect) {

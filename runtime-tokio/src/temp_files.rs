@@ -2,7 +2,7 @@
 //!
 //! The operations of one file are carried out in order, on a worker thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -11,9 +11,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 use kafscale_proxy_core::{Input, OperationId, effects, inputs};
 use tokio::sync::mpsc;
-use tokio::task::{spawn_blocking, spawn_local};
+use tokio::task::spawn_blocking;
 
 use crate::report::Report;
+use crate::tasks::spawn_local;
 
 enum Step {
     Create,
@@ -30,6 +31,7 @@ enum Done {
 pub(crate) struct TempFiles {
     report: Report,
     files: RefCell<HashMap<inputs::FileId, mpsc::UnboundedSender<(OperationId, Step)>>>,
+    open: Rc<Cell<usize>>,
 }
 
 /// A file and whether it has been turned from writing to reading.
@@ -40,7 +42,12 @@ struct OpenFile {
 
 impl TempFiles {
     pub(crate) fn new(report: Report) -> Self {
-        Self { report, files: RefCell::default() }
+        Self { report, files: RefCell::default(), open: Rc::default() }
+    }
+
+    /// Files that are there, also those that are removed and still have an operation to carry out.
+    pub(crate) fn open(&self) -> usize {
+        self.open.get()
     }
 
     /// Carries out one order.
@@ -62,7 +69,12 @@ impl TempFiles {
         let mut files = self.files.borrow_mut();
         let steps = files.entry(file).or_insert_with(|| {
             let (sender, receiver) = mpsc::unbounded_channel();
-            spawn_local(carry_out_steps(self.report.clone(), receiver));
+            let (report, open) = (self.report.clone(), Rc::clone(&self.open));
+            spawn_local(async move {
+                open.set(open.get() + 1);
+                carry_out_steps(report, receiver).await;
+                open.set(open.get() - 1);
+            });
             sender
         });
         // The receiver lives as long as the sender stands in the table.

@@ -19,11 +19,11 @@ use etcd_client::{Channel, Client, ConnectOptions, WatchOptions, WatchResponse};
 use kafscale_proxy_core::etcd::{self, Refusal};
 use kafscale_proxy_core::{Input, OperationId, Outcome, effects, inputs};
 use tokio::sync::{OnceCell, oneshot};
-use tokio::task::spawn_local;
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
 use crate::report::Report;
 use crate::settings::EtcdSettings;
+use crate::tasks::spawn_local;
 use outcome::{Failure, failure, is_lease_missing};
 
 /// Largest accepted answer. A range over many leases, or a large snapshot, passes the usual 4 MiB.

@@ -27,12 +27,12 @@ use kafscale_proxy_core::inputs::{ExchangeId, HttpServer, ReadResult};
 use kafscale_proxy_core::{Input, OperationId, effects, inputs};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::spawn_local;
 
 use crate::http_connection::{self, ConnectionState};
 use crate::pulled::{Pulled, Source};
 use crate::report::Report;
 use crate::settings::HttpServerSettings;
+use crate::tasks::spawn_local;
 
 impl Source for Incoming {
     async fn next(&mut self) -> Option<Result<Bytes, String>> {
@@ -175,6 +175,11 @@ impl HttpExchanges {
             this.connections.borrow_mut().remove(&number);
             this.closed.notify_one();
         });
+    }
+
+    /// Connections of the API that have not ended.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.borrow().len()
     }
 
     /// Lets every connection finish what it does and take no further request.

@@ -14,7 +14,7 @@ use kafscale_proxy_core::model::etcd::WatchFact;
 use kafscale_proxy_core::{Input, Now, OperationId, Outcome, effects, etcd, inputs};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{AbortHandle, spawn_local};
+use tokio::task::AbortHandle;
 
 use crate::alarm::Alarm;
 use crate::etcd_client::EtcdClient;
@@ -22,6 +22,7 @@ use crate::process::{self, ProcessError};
 use crate::report::Report;
 use crate::settings::EtcdSettings;
 use crate::socket::{ReadBuffer, Socket, SocketFact};
+use crate::tasks::spawn_local;
 use crate::{accept, clock};
 
 /// A way to etcd, made for each life of a broker: what belongs to an earlier life must not reach a later one.

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use kafscale_proxy_core::model::Link;
 use kafscale_proxy_core::model::etcd::{EtcdModel, WatchFact, WatchFacts, WatchToken};
 use kafscale_proxy_core::{Input, OperationId, effects, inputs};
-use tokio::task::spawn_local;
 
 use crate::alarm::Alarm;
 use crate::clock;
 use crate::report::Report;
+use crate::tasks::spawn_local;
 
 /// One etcd. Peers connect to it and give orders in the machine's own vocabulary.
 #[derive(Default)]

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use kafscale_proxy_core::model::Link;
 use kafscale_proxy_core::model::s3::{BlobId, Effect, Input as Fact, S3Model, Settings, Token};
 use kafscale_proxy_core::{Input, OperationId, effects, inputs};
-use tokio::task::{spawn_blocking, spawn_local};
+use tokio::task::spawn_blocking;
 
 use crate::report::Report;
+use crate::tasks::spawn_local;
 
 /// One store with one bucket.
 pub(crate) struct S3Server {

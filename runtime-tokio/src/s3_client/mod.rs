@@ -35,11 +35,12 @@ use kafscale_proxy_core::s3::{Refusal, Request, Response};
 use kafscale_proxy_core::{Input, OperationId, Outcome, effects, inputs};
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
-use tokio::task::{spawn_blocking, spawn_local};
+use tokio::task::spawn_blocking;
 
 use crate::pulled::{Pulled, Source};
 use crate::report::Report;
 use crate::settings::{S3Credentials, S3Settings};
+use crate::tasks::spawn_local;
 use outcome::{Failure, Kind};
 use proof::{Proof, present};
 

@@ -29,6 +29,8 @@ pub struct Settings {
     pub kafka_address: String,
     /// Health server; `None` is none.
     pub health_address: Option<String>,
+    /// Metrics server; `None` is none.
+    pub metrics_address: Option<String>,
     /// HTTP API; `None` is none.
     pub http_address: Option<String>,
     /// Limits of the HTTP servers that the machine does not see.
@@ -131,15 +133,13 @@ impl Settings {
         if lfs.as_ref().is_some_and(|lfs| lfs.presign_enabled) {
             warnings.push("presigned URLs are handed out: what they lead to is not verified by the proxy".into());
         }
-        if given.text("KAFSCALE_LFS_PROXY_METRICS_ADDR").is_some() {
-            warnings.push("KAFSCALE_LFS_PROXY_METRICS_ADDR is set, but this build serves no metrics".into());
-        }
         // Upload sessions are not served yet; a wrong value is an error all the same.
         given.seconds("KAFSCALE_LFS_PROXY_UPLOAD_SESSION_TTL_SEC")?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Self {
             kafka_address,
             health_address: given.address("KAFSCALE_PROXY_HEALTH_ADDR")?,
+            metrics_address: given.address("KAFSCALE_LFS_PROXY_METRICS_ADDR")?,
             http_address: given.address("KAFSCALE_LFS_PROXY_HTTP_ADDR")?.filter(|_| lfs_enabled),
             http: HttpServerSettings {
                 header_timeout: given.seconds("KAFSCALE_LFS_PROXY_HTTP_HEADER_TIMEOUT_SEC")?,

@@ -146,6 +146,14 @@ pub const SETTINGS: &[Setting] = &[
         "refuse",
         "Idempotent producers in front of KafScale brokers; this build can only refuse them",
     ),
+    Setting::new(
+        LIMITS,
+        "KAFSCALE_LFS_PROXY_METRICS_ADDR",
+        "metrics-addr",
+        "ADDRESS",
+        "",
+        "Server of /metrics, host:port; empty is none",
+    ),
     Setting::new(LIMITS, "KAFSCALE_PROXY_SHARDS", "shards", "COUNT", "", "Shards, each with a thread of its own")
         .derived("one per core, at most 8"),
     Setting::new(
