@@ -28,6 +28,7 @@ use clap::Parser;
 use contestants::Stand;
 use failure::{During, Failure};
 use options::Options;
+use partners::process::become_server;
 use partners::{Ports, eventually};
 use table::Table;
 
@@ -35,6 +36,10 @@ use table::Table;
 const OTHERS_START: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
+    if let Some(failure) = become_server(&mut std::env::args_os()) {
+        eprintln!("bench: {failure}; is it installed?");
+        return ExitCode::FAILURE;
+    }
     let options = Options::parse();
     if options.list {
         names().for_each(|name| println!("{name}"));

@@ -184,3 +184,28 @@ pub(crate) fn connect(
     }
     Ok((sender, receiver))
 }
+
+#[cfg(test)]
+mod tests {
+    use kafscale_proxy_core::kafka::{Message, RequestHeader};
+
+    use super::*;
+
+    #[test]
+    fn requests_are_what_they_say() {
+        let [mut template] = Template::all(Ask::Produce(1024), Spread::All).try_into().expect("one request for all");
+        set_correlation_id(&mut template.frame, 77);
+        let frame = Bytes::from(template.frame.clone());
+        let (header, body) = RequestHeader::decode(&frame).expect("a header");
+        assert_eq!((header.correlation_id, header.api_version), (77, PRODUCE_VERSION));
+        let request = ProduceRequest::decode(&frame.slice(body..), PRODUCE_VERSION).expect("a body");
+        let indexes: Vec<i32> = request.topic_data[0].partition_data.iter().map(|data| data.index).collect();
+        assert_eq!(indexes, template.partitions);
+        assert_eq!(template.bytes(), 6 * 1024);
+
+        let rotating = Template::all(Ask::Fetch, Spread::Rotating);
+        let partitions: Vec<i32> = rotating.iter().flat_map(|template| template.partitions.clone()).collect();
+        assert_eq!(partitions, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(rotating[0].bytes(), 64 * 1024);
+    }
+}

@@ -160,3 +160,52 @@ fn measure(
     let bytes = logs.iter().map(|log| log.bytes).sum();
     Ok(Run::new(logs.into_iter().flat_map(|log| log.latencies).collect(), bytes, took, usage))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::contestants::{FETCHED, Role, batch};
+    use crate::sinks::broker::{BrokerSink, Owns};
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    fn broker(owns: Owns) -> (BrokerSink, Contestant) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
+        let brokers = [(0, listener.local_addr().expect("it is bound"))];
+        let sink = BrokerSink::start(listener, owns, &brokers, batch(FETCHED)).expect("it starts");
+        let contestant = Contestant { role: Role::Direct, name: "direct".into(), address: sink.address, process: None };
+        (sink, contestant)
+    }
+
+    #[test]
+    fn a_broker_answers_every_load() {
+        let (_, contestant) = broker(Owns::Everything);
+        for load in KAFKA_LOADS {
+            load.saturate(&contestant, SHORT).unwrap_or_else(|failure| panic!("{}: {failure}", load.name));
+            load.pace(&contestant, 1000.0, SHORT).unwrap_or_else(|failure| panic!("{}: {failure}", load.name));
+        }
+    }
+
+    #[test]
+    fn a_paced_load_sends_as_many_requests_as_were_asked_for() {
+        let (_, contestant) = broker(Owns::Everything);
+        let mut runs = crate::figures::Runs::default();
+        let length = Duration::from_millis(500);
+        runs.push(KAFKA_LOADS[3].pace(&contestant, 1280.0, length).expect("right answers"));
+        // 64 clients with 10 requests each; on a machine that is busy the answers take longer than half a second.
+        let rate = runs.requests_per_second().expect("it ran");
+        assert!((1.0..=1340.0).contains(&rate), "{rate}");
+        let bytes = runs.mib_per_second().expect("it ran") * 1024.0 / rate;
+        assert!((bytes - 1.0).abs() < 1e-6, "{bytes} KiB for each request");
+    }
+
+    #[test]
+    fn a_request_at_a_broker_that_is_not_the_owner_ends_the_load() {
+        let (sink, contestant) = broker(Owns::PartitionsOf(1));
+        let failure = KAFKA_LOADS[0].saturate(&contestant, SHORT).expect_err("partition 0 belongs to another broker");
+        assert!(failure.to_string().contains("error 6 of partition 0"), "{failure}");
+        assert_eq!(sink.refused(), 1);
+    }
+}

@@ -1,7 +1,6 @@
 //! etcd as Debian packages it, with a cluster written into it.
 
 use std::net::SocketAddr;
-use std::process::Command;
 use std::time::Duration;
 
 use base64::Engine;
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Ports;
-use super::process::Process;
+use super::process::{Process, server};
 use crate::cluster::owner_of;
 use crate::failure::{During, Failure};
 use crate::http1::{Body, HttpClient};
@@ -37,7 +36,7 @@ impl Etcd {
         let folder = tempfile::tempdir().during(|| "a temporary folder".into())?;
         let (address, peer) = (ports.address()?, ports.address()?);
         let (endpoint, peer) = (format!("http://{address}"), format!("http://{peer}"));
-        let mut command = Command::new("etcd");
+        let mut command = server("etcd")?;
         command
             .args(["--name", "bench", "--log-level", "error", "--logger", "zap"])
             .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])

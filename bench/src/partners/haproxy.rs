@@ -3,13 +3,12 @@
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::Ports;
-use super::process::Process;
+use super::process::{Process, server};
 use crate::failure::{During, Failure};
 
 /// A running HAProxy in front of one broker.
@@ -28,7 +27,7 @@ impl HaProxy {
         let address = ports.address()?;
         let file = folder.path().join("haproxy.cfg");
         fs::write(&file, configuration(address, broker)).during(|| "HAProxy's configuration".into())?;
-        let mut command = Command::new(program());
+        let mut command = server(program())?;
         command.arg("-db").arg("-f").arg(&file);
         let process = Process::start("HAProxy", &mut command, &folder.path().join("log"))?;
         let mut haproxy = Self { address, process, _folder: folder };

@@ -2,7 +2,7 @@
 
 pub(crate) mod etcd;
 pub(crate) mod haproxy;
-mod process;
+pub(crate) mod process;
 pub(crate) mod proxy;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

@@ -1,12 +1,14 @@
-//! A server as a child process.
+//! A server as a child process, which does not outlive this program however that ends.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use crate::failure::{During, Failure};
 
@@ -14,6 +16,30 @@ use crate::failure::{During, Failure};
 const ENDING: Duration = Duration::from_secs(5);
 /// How much of a log is shown, lines.
 const SHOWN: usize = 20;
+
+/// First argument of this program where it is to become a server.
+const BECOME: &str = "--become-server";
+
+/// Where this program was started to become a server: becomes it, and returns only when that fails. A process must say
+/// itself that it wants to end with its parent; servers do not, so this program says it for them first.
+pub(crate) fn become_server(arguments: &mut dyn Iterator<Item = OsString>) -> Option<Failure> {
+    let (option, server) = (arguments.nth(1)?, arguments.next()?);
+    if option != BECOME {
+        return None;
+    }
+    let failed = |error: &dyn std::fmt::Display| Some(Failure::new(format!("{}: {error}", server.display())));
+    match set_parent_process_death_signal(Some(Signal::TERM)) {
+        Ok(()) => failed(&Command::new(&server).args(arguments).exec()),
+        Err(error) => failed(&error),
+    }
+}
+
+/// A command for a server that ends with this program.
+pub(super) fn server(program: impl AsRef<OsStr>) -> Result<Command, Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(BECOME).arg(program);
+    Ok(command)
+}
 
 /// A running child; it is ended with this value.
 #[derive(Debug)]
@@ -24,13 +50,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it; both its outputs go to `log`.
+    /// Starts a [`server`]; both its outputs go to `log`.
     pub(super) fn start(name: &'static str, command: &mut Command, log: &Path) -> Result<Self, Failure> {
-        let what = || format!("starting {name} ({:?})", command.get_program());
+        let what = || format!("starting {name}");
         let output = File::create(log).during(what)?;
         let errors = output.try_clone().during(what)?;
-        let what = format!("starting {name} ({:?}; is it installed?)", command.get_program());
-        let child = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn().during(|| what)?;
+        let child = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn().during(what)?;
         Ok(Self { name, child, log: log.to_owned() })
     }
 

@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::Ports;
-use super::process::Process;
+use super::process::{Process, server};
 use crate::failure::{During, Failure};
 use crate::http1::{Body, HttpClient};
 use crate::sinks::store::BUCKET;
@@ -34,7 +33,7 @@ impl Proxy {
     ) -> Result<Self, Failure> {
         let folder = tempfile::tempdir().during(|| "a temporary folder".into())?;
         let (kafka, health, lfs) = (ports.address()?, ports.address()?, ports.address()?);
-        let mut command = Command::new(binary);
+        let mut command = server(binary)?;
         // Whatever stands in the environment of the run is not what is to be measured.
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KAFSCALE_") || name.starts_with("AWS_"))
         {
