@@ -29,6 +29,8 @@ mod random;
 pub mod s3;
 mod shutdown;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod time;
 mod timers;
 

@@ -32,6 +32,8 @@ pub trait Request: Message {
 }
 
 pub(crate) fn decode_body<T: Wire>(key: ApiKey, body: &Bytes, version: i16) -> Result<T, DecodeError> {
+    #[cfg(test)]
+    crate::tests::count(crate::tests::Work::Decode);
     if !key.known_versions().contains(version) {
         return Err(DecodeError::Version { key: key.into(), version });
     }

@@ -16,14 +16,15 @@ use bytes::{Bytes, BytesMut};
 use crate::cluster::{Answer, Cluster, Question, Service};
 use crate::context::Context;
 use crate::input::{self, BrokerConnectionId, ClientId};
-use crate::kafka::{ApiKey, FindCoordinatorRequest, Message, MetadataRequest, Splitter};
+use crate::kafka::{ApiKey, Splitter};
 use crate::listener::admit::{Admission, admit};
+use crate::listener::from_memory::FromMemory;
 use crate::listener::machine::machine;
 use crate::listener::not_ready::not_ready;
 use crate::listener::pool::{Outbound, Pool, PoolEvent, Ticket, Wires};
 use crate::listener::produce::{ProduceSteps, Producer};
 use crate::listener::request::{Decision, Fate, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
-use crate::listener::{RequestId, Shared, find_coordinator, metadata};
+use crate::listener::{RequestId, Shared};
 use crate::planted::{Bug, planted};
 use crate::stats::RetryReason;
 use crate::timers::Timer;
@@ -70,22 +71,6 @@ struct Slot {
 }
 
 impl Slot {
-    /// Whether it is answered from what is known of the cluster, without a broker.
-    const fn is_from_memory(&self) -> bool {
-        matches!(self.api, Some(ApiKey::Metadata | ApiKey::FindCoordinator))
-    }
-
-    /// Whether a request that waits at the gate to be answered from memory will have an answer at all.
-    fn decodes(&self) -> bool {
-        let State::Gated(head) = &self.state else { return true };
-        let body = Bytes::copy_from_slice(head.body());
-        if head.api == ApiKey::Metadata {
-            MetadataRequest::decode(&body, head.version).is_ok()
-        } else {
-            FindCoordinatorRequest::decode(&body, head.version).is_ok()
-        }
-    }
-
     /// Whether it changes something: a broker carries that out although the client is gone. What only asks, or makes the
     /// client a member of a group, is of no use to anybody then, and may wait long.
     fn outlives_client(&self) -> bool {
@@ -108,6 +93,8 @@ impl Slot {
 enum State {
     /// Waits for a read of etcd before anything is decided, or, as a commit, for the commit before it.
     Gated(RequestHead),
+    /// To be answered without a broker, once it is the oldest.
+    FromMemory(FromMemory),
     /// Its batches are with the producer.
     Producing,
     /// Under way.
@@ -261,7 +248,7 @@ impl Client {
                     machine.on_answer(env.ctx, env.cluster, question, answer, &mut steps);
                     self.take_steps(env, request, steps);
                 }
-                State::Gated(_) | State::Answered(_) => {}
+                State::Gated(_) | State::FromMemory(_) | State::Answered(_) => {}
             }
         }
         self.settle(env);
@@ -380,8 +367,8 @@ impl Client {
 
     /// Lets a request go on that is answered from memory, once it is the oldest. Says whether there was one.
     fn next_from_memory(&mut self, env: &mut Env<'_, '_>) -> bool {
-        let oldest = self.slots.front().filter(|slot| slot.is_from_memory() && self.gate.is_none());
-        let Some(Slot { request, state: State::Gated(_), .. }) = oldest else { return false };
+        let oldest = self.slots.front().filter(|_| self.gate.is_none());
+        let Some(Slot { request, state: State::FromMemory(_), .. }) = oldest else { return false };
         let request = *request;
         self.knock(env, request);
         true
@@ -430,6 +417,10 @@ impl Client {
             Admission::Request(head) => {
                 slot.correlation_id = head.correlation_id;
                 slot.api = Some(head.api);
+                if FromMemory::answers(head.api) {
+                    self.read(env, slot, head);
+                    return;
+                }
                 slot.state = State::Gated(head);
                 self.slots.push_back(slot);
                 if self.gate.is_none() {
@@ -437,6 +428,34 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Reads a request that is answered from memory once it is the oldest.
+    fn read(&mut self, env: &mut Env<'_, '_>, slot: Slot, head: RequestHead) {
+        let request = slot.request;
+        self.slots.push_back(slot);
+        match FromMemory::read(head) {
+            Ok(read) => {
+                let position = self.slots.len() - 1;
+                self.charge(position, read.items());
+                self.slots[position].state = State::FromMemory(read);
+            }
+            Err(Undecodable) => self.refuse(env, request),
+        }
+    }
+
+    /// A request takes memory for each of its items, whatever it was on the wire.
+    fn charge(&mut self, position: usize, items: usize) {
+        let slot = &mut self.slots[position];
+        let more = (items * ITEM).saturating_sub(slot.size);
+        slot.size += more;
+        self.held += more;
+    }
+
+    /// There is no honest answer.
+    fn refuse(&mut self, env: &mut Env<'_, '_>, request: RequestId) {
+        tracing::warn!(client = self.id.0, peer = %self.peer, "request does not decode, connection closed");
+        self.answer(env, request, Reply::Close);
     }
 
     /// The request is over; its answer waits for its turn. After one that ends the connection nothing more is read.
@@ -477,8 +496,7 @@ impl Client {
         self.commits_wait = false;
         let mut open_commit = false;
         for position in 0..self.slots.len() {
-            // Its answer waits for those before it, and what it says must be fresh when it leaves.
-            if position > 0 && self.slots[position].is_from_memory() && self.slots[position].decodes() {
+            if position > 0 && matches!(self.slots[position].state, State::FromMemory(_)) {
                 continue;
             }
             let is_commit = self.slots[position].api == Some(ApiKey::OffsetCommit);
@@ -498,22 +516,23 @@ impl Client {
         match mem::replace(&mut slot.state, State::Producing) {
             passed @ (State::Producing | State::Running(_) | State::Answered(_)) => slot.state = passed,
             State::Gated(head) if serving => match self.begin(env, request, head) {
-                Ok((State::Answered(reply), _)) => self.answer(env, request, reply),
                 Ok((state, items)) => {
-                    let slot = &mut self.slots[position];
-                    let more = (items * ITEM).saturating_sub(slot.size);
-                    slot.size += more;
-                    slot.state = state;
-                    self.held += more;
+                    self.charge(position, items);
+                    self.slots[position].state = state;
                     self.start(env, position);
                 }
-                Err(Undecodable) => {
-                    tracing::warn!(client = self.id.0, peer = %self.peer, "request does not decode, connection closed");
-                    self.answer(env, request, Reply::Close);
-                }
+                Err(Undecodable) => self.refuse(env, request),
             },
             State::Gated(head) => {
                 let reply = not_ready(&head, &env.ctx.config.listener);
+                self.answer(env, request, reply);
+            }
+            State::FromMemory(asked) if serving => match asked.answer(env.cluster, &env.ctx.config.listener) {
+                Ok(reply) => self.answer(env, request, reply),
+                Err(Undecodable) => self.refuse(env, request),
+            },
+            State::FromMemory(asked) => {
+                let reply = asked.not_ready(&env.ctx.config.listener);
                 self.answer(env, request, reply);
             }
         }
@@ -521,6 +540,7 @@ impl Client {
             State::Answered(Reply::Close | Reply::AnswerAndClose(_)) => Passed::Last,
             State::Answered(Reply::Answer(_) | Reply::Silence)
             | State::Gated(_)
+            | State::FromMemory(_)
             | State::Producing
             | State::Running(_) => Passed::On,
         }
@@ -533,14 +553,9 @@ impl Client {
         request: RequestId,
         head: RequestHead,
     ) -> Result<(State, usize), Undecodable> {
-        let config = &env.ctx.config.listener;
         if head.api == ApiKey::Produce {
             let items = self.producer.submit(env.ctx, env.cluster, request, head, &mut self.produced)?;
             Ok((State::Producing, items))
-        } else if head.api == ApiKey::Metadata {
-            metadata::answer(head, env.cluster, config).map(|reply| (State::Answered(reply), 0))
-        } else if head.api == ApiKey::FindCoordinator {
-            find_coordinator::answer(head, config).map(|reply| (State::Answered(reply), 0))
         } else {
             let machine = machine(env.ctx, head)?;
             let items = machine.items();
@@ -576,7 +591,7 @@ impl Client {
                         let known = (part, result);
                         self.producer.on_part(env.ctx, env.cluster, request, known, &mut self.produced);
                     }
-                    Some(State::Gated(_) | State::Answered(_)) => {}
+                    Some(State::Gated(_) | State::FromMemory(_) | State::Answered(_)) => {}
                 }
             }
             PoolEvent::Silent { ticket: Ticket { request, part } } => {

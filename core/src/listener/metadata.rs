@@ -4,10 +4,10 @@ use crate::cluster::Cluster;
 use crate::cluster::snapshot::{Snapshot, Topic};
 use crate::config::ListenerConfig;
 use crate::kafka::{
-    ErrorCode, Message, MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseBroker,
-    MetadataResponsePartition, MetadataResponseTopic, Str, response_frame,
+    ErrorCode, MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseBroker,
+    MetadataResponsePartition, MetadataResponseTopic, Str,
 };
-use crate::listener::request::{Reply, RequestHead, Undecodable};
+use crate::listener::request::Undecodable;
 
 /// The proxy's own id, in every answer that names a broker.
 pub(super) const NODE_ID: i32 = 0;
@@ -15,12 +15,12 @@ pub(super) const NODE_ID: i32 = 0;
 const NO_ID: [u8; 16] = [0; 16];
 
 /// Answers a request; nothing is asked of brokers, and no topic is created.
-pub(super) fn answer(head: RequestHead, cluster: &Cluster, config: &ListenerConfig) -> Result<Reply, Undecodable> {
-    let RequestHead { api: _, version, correlation_id, frame, body_at } = head;
-    let request = MetadataRequest::decode(&frame.freeze().slice(body_at..), version).map_err(|error| {
-        tracing::debug!(%error, version, "Metadata does not decode");
-        Undecodable
-    })?;
+pub(super) fn answer(
+    request: &MetadataRequest,
+    version: i16,
+    cluster: &Cluster,
+    config: &ListenerConfig,
+) -> Result<MetadataResponse, Undecodable> {
     let nothing = Snapshot::default();
     let snapshot = cluster.snapshot().unwrap_or(&nothing);
     if request.topics.as_ref().is_some_and(|asked| repeats(snapshot, asked)) {
@@ -32,7 +32,7 @@ pub(super) fn answer(head: RequestHead, cluster: &Cluster, config: &ListenerConf
         Some(asked) if asked.is_empty() && version == 0 => snapshot.topics().iter().map(known).collect(),
         Some(asked) => asked.iter().map(|topic| named(snapshot, topic)).collect(),
     };
-    let response = MetadataResponse {
+    Ok(MetadataResponse {
         throttle_time_ms: 0,
         brokers: vec![MetadataResponseBroker {
             node_id: NODE_ID,
@@ -44,8 +44,7 @@ pub(super) fn answer(head: RequestHead, cluster: &Cluster, config: &ListenerConf
         controller_id: NODE_ID,
         topics,
         ..MetadataResponse::default()
-    };
-    Ok(Reply::Answer(vec![response_frame(correlation_id, version, &response)]))
+    })
 }
 
 /// Partitions that a request may ask for although it must name topics twice for that.

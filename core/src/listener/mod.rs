@@ -10,6 +10,7 @@ mod client;
 mod fetch;
 mod find_coordinator;
 mod frame_memory;
+mod from_memory;
 mod group;
 mod lane_table;
 mod lanes;

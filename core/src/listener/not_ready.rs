@@ -28,7 +28,11 @@ pub(crate) fn not_ready(head: &RequestHead, config: &ListenerConfig) -> Reply {
     } else {
         ErrorCode::REQUEST_TIMED_OUT
     };
-    let frame = if head.api == ApiKey::Metadata { metadata(head, config) } else { refused(head, code) };
+    let frame = if head.api == ApiKey::Metadata {
+        decode(head).map(|request| frame(head, &metadata(request, head.version, config)))
+    } else {
+        refused(head, code)
+    };
     frame.map_or(Reply::Close, |frame| Reply::AnswerAndClose(vec![frame]))
 }
 
@@ -68,11 +72,10 @@ fn refused(head: &RequestHead, code: ErrorCode) -> Option<Bytes> {
 }
 
 /// A client that sees topics but no broker never recovers, so the proxy names itself wherever it names a topic.
-fn metadata(head: &RequestHead, config: &ListenerConfig) -> Option<Bytes> {
-    let request: MetadataRequest = decode(head)?;
+pub(super) fn metadata(request: MetadataRequest, version: i16, config: &ListenerConfig) -> MetadataResponse {
     let every_topic = match &request.topics {
         None => true,
-        Some(topics) => head.version == 0 && topics.is_empty(),
+        Some(topics) => version == 0 && topics.is_empty(),
     };
     let mut response = MetadataResponse::default();
     if !every_topic {
@@ -90,7 +93,7 @@ fn metadata(head: &RequestHead, config: &ListenerConfig) -> Option<Bytes> {
             ..MetadataResponseTopic::default()
         }));
     }
-    Some(frame(head, &response))
+    response
 }
 
 fn answer<R: Refuse>(head: &RequestHead, code: ErrorCode) -> Option<Bytes> {

@@ -5,6 +5,7 @@ use crate::kafka::{
     FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
     LeaveGroupResponse, MetadataRequestTopic, MetadataResponse,
 };
+use crate::tests::{Work, counted};
 
 const MIB: usize = 1024 * 1024;
 
@@ -39,7 +40,9 @@ fn nothing_is_remembered_of_a_request_that_waited_for_etcd() {
             bench.lose_etcd();
             bench.pass(Duration::from_secs(21));
             bench.send(&request);
-            assert_eq!(bench.asked, [Question::Freshness]);
+            // What will have no answer anyhow needs nothing to be known.
+            let questions = usize::from(request != BAD_BODY);
+            assert_eq!(bench.asked, [Question::Freshness][..questions]);
             if readable {
                 bench.etcd_is_down = false;
                 bench.run();
@@ -123,6 +126,58 @@ fn many_partitions_count_for_what_they_cost() {
     bench.serve_produce("a:1", 0);
     bench.serve_produce("b:1", 0);
     assert!(!bench.peer(CLIENT).paused);
+}
+
+fn find_coordinators(correlation_id: i32, keys: usize) -> Bytes {
+    let request = FindCoordinatorRequest { coordinator_keys: vec!["g".into(); keys], ..Default::default() };
+    frame(correlation_id, 4, &request)
+}
+
+#[test]
+fn what_waits_to_be_answered_from_memory_is_decoded_once() {
+    let mut bench = Bench::new();
+    bench.send(&produce(0, &[0]));
+    let before = counted(Work::Decode);
+    let mut sent = BytesMut::new();
+    for number in 1..=20 {
+        sent.put_slice(&metadata(number));
+        sent.put_slice(&find_coordinators(number, 3));
+    }
+    bench.send(&sent);
+    assert_eq!(bench.answer(), None, "their turn has not come");
+    assert_eq!(counted(Work::Decode) - before, 40);
+    bench.serve_produce("a:1", 0);
+    let with_produce = counted(Work::Decode);
+    assert_eq!(std::iter::from_fn(|| bench.answer()).count(), 41);
+    assert!(with_produce - before <= 40 + 2, "{} for its request and answer", with_produce - before - 40);
+}
+
+#[test]
+fn names_that_wait_count_for_what_they_cost() {
+    for request in [named_metadata(3_000), find_coordinators(1, 3_000)] {
+        assert!(request.len() < MIB / 16);
+        let mut bench = Bench::with(|config| config.listener.inflight_bytes_per_client = MIB / 2);
+        bench.send(&produce(0, &[0]));
+        bench.send(&request);
+        assert!(bench.peer(CLIENT).paused, "a few bytes on the wire are many in memory");
+        bench.serve_produce("a:1", 0);
+        assert!(!bench.peer(CLIENT).paused);
+        assert_eq!(std::iter::from_fn(|| bench.answer()).count(), 2);
+    }
+}
+
+#[test]
+fn what_came_before_a_request_without_an_answer_is_answered() {
+    let mut bench = Bench::new();
+    let mut sent = BytesMut::from(&produce(1, &[0])[..]);
+    sent.put_slice(&metadata(2));
+    sent.put_slice(BAD_BODY);
+    sent.put_slice(&metadata(3));
+    bench.send(&sent);
+    assert!(!bench.is_closed());
+    bench.serve_produce("a:1", 0);
+    let answers: Vec<_> = std::iter::from_fn(|| bench.answer()).map(|frame| correlation_id(&frame)).collect();
+    assert_eq!((answers, bench.is_closed()), (vec![1, 2], true));
 }
 
 #[test]
