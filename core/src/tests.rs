@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 pub(crate) enum Work {
     /// A message body was decoded.
     Decode,
+    /// It was looked up where an item of a request goes.
+    LookUp,
 }
 
 thread_local! {

@@ -8,6 +8,7 @@ use super::freshness::{Moment, Ttl, service};
 use super::generation::{self, Basis, Reading};
 use super::leases::{Holder, Leases, Prefix, group_key, holder_in, partition_key};
 use super::parses::{ParseFor, Parsed, Parses};
+use super::proof_waiters::ProofWaiters;
 use super::questions::Coalesced;
 use super::reader::{
     LEASE_READ_DEADLINE, LeaseReader, Progress, READ_DEADLINE, ReadError, SnapshotReader, SnapshotStep, range_response,
@@ -40,6 +41,8 @@ pub(crate) struct Cluster {
     snapshot_asked: Vec<Waiter>,
     /// They asked while a read was under way: the next one is for them.
     snapshot_queued: Vec<Waiter>,
+    partition_waiters: ProofWaiters,
+    group_waiters: ProofWaiters,
     rounds: Rounds,
     lease_reads: Coalesced<Question, ()>,
     generations: Coalesced<String, Basis>,
@@ -63,6 +66,8 @@ impl Cluster {
             groups: LeaseReader::new(Prefix::Groups),
             snapshot_asked: Vec::new(),
             snapshot_queued: Vec::new(),
+            partition_waiters: ProofWaiters::new(),
+            group_waiters: ProofWaiters::new(),
             rounds: Rounds::new(),
             lease_reads: Coalesced::new(),
             generations: Coalesced::new(),
@@ -103,6 +108,9 @@ impl Cluster {
                     self.snapshot.read(now, out);
                 }
             }
+            Question::PartitionOwners | Question::Coordinators => {
+                self.ask_all_leases(now, question, waiter, out);
+            }
             Question::PartitionOwner { .. } | Question::Coordinator { .. } => {
                 if let Err(waiter) = self.lease_reads.queue(&question, waiter) {
                     self.order_lease_read(now, question, vec![waiter], out);
@@ -126,6 +134,8 @@ impl Cluster {
     pub(crate) fn forget_waiter(&mut self, waiter: Waiter) {
         self.snapshot_asked.retain(|other| *other != waiter);
         self.snapshot_queued.retain(|other| *other != waiter);
+        self.partition_waiters.forget(waiter);
+        self.group_waiters.forget(waiter);
         self.rounds.forget(waiter);
         self.lease_reads.forget(waiter);
         self.generations.forget(waiter);
@@ -153,13 +163,17 @@ impl Cluster {
                 if let Some(reader) = self.lease_reader(source) {
                     let progress = reader.on_page(now, outcome, out);
                     self.on_progress(now, source, &progress, out);
+                    self.on_leases_progress(now, source, &progress, out);
                 }
             }
             Read::Proof(source) => {
-                let urgent = self.rounds.waits_for(source);
+                let waiters = self.waiters(source);
+                let urgent =
+                    waiters.is_some_and(|(_, waiters)| waiters.is_waited_for()) || self.rounds.waits_for(source);
                 if let Some(reader) = self.lease_reader(source) {
                     let progress = reader.on_proof(now, outcome, urgent, out);
                     self.on_progress(now, source, &progress, out);
+                    self.on_leases_progress(now, source, &progress, out);
                 }
             }
             Read::PartitionLease { topic, partition } => {
@@ -236,6 +250,10 @@ impl Cluster {
             }
             Source::PartitionLeases => self.partitions.on_timer(now, out),
             Source::GroupLeases => self.groups.on_timer(now, out),
+        }
+        if let Some((question, waiters)) = self.waiters(source) {
+            let text = Answer::Unreadable("the leases could not be read in time".into());
+            answer_all(waiters.on_timer(now), &question, &text, out);
         }
         self.set_timers(ctx);
     }
@@ -379,6 +397,53 @@ impl Cluster {
         }
     }
 
+    /// Who waits for the leases of this source, and for the answer to what.
+    fn waiters(&mut self, source: Source) -> Option<(Question, &mut ProofWaiters)> {
+        match source {
+            Source::Snapshot => None,
+            Source::PartitionLeases => Some((Question::PartitionOwners, &mut self.partition_waiters)),
+            Source::GroupLeases => Some((Question::Coordinators, &mut self.group_waiters)),
+        }
+    }
+
+    fn ask_all_leases(&mut self, now: Moment, question: Question, waiter: Waiter, out: &mut Vec<Decision>) {
+        if let Some(failure) = self.rounds.pause(now) {
+            let answer = Answer::Unreadable(failure.to_owned());
+            out.push(Decision::Answered { waiter, question, answer });
+            return;
+        }
+        let (reader, waiters) = if question == Question::PartitionOwners {
+            (&mut self.partitions, &mut self.partition_waiters)
+        } else {
+            (&mut self.groups, &mut self.group_waiters)
+        };
+        if waiters.join(now, waiter, !reader.is_idle()) {
+            reader.read(now, out);
+        }
+    }
+
+    /// Answers those who wait for all leases of a source.
+    fn on_leases_progress(&mut self, now: Moment, source: Source, progress: &Progress, out: &mut Vec<Decision>) {
+        let Some((question, waiters)) = self.waiters(source) else { return };
+        match progress {
+            Progress::Pending => {}
+            Progress::Proven => {
+                answer_all(waiters.on_proven(now), &question, &Answer::Learned, out);
+                let again = waiters.is_waited_for();
+                if again && let Some(reader) = self.lease_reader(source) {
+                    reader.read(now, out);
+                }
+            }
+            Progress::Failed(text) => {
+                let answered = waiters.on_failed();
+                if !answered.is_empty() {
+                    self.rounds.note_failure(now, text);
+                }
+                answer_all(answered, &question, &Answer::Unreadable(text.clone()), out);
+            }
+        }
+    }
+
     fn read_all(&mut self, now: Moment, out: &mut Vec<Decision>) {
         self.snapshot.read(now, out);
         self.partitions.read(now, out);
@@ -389,8 +454,8 @@ impl Cluster {
         let earlier_of = |one: Option<Monotonic>, other: Option<Monotonic>| one.into_iter().chain(other).min();
         for (source, due) in [
             (Source::Snapshot, earlier_of(self.snapshot.due(), self.rounds.deadline())),
-            (Source::PartitionLeases, self.partitions.due()),
-            (Source::GroupLeases, self.groups.due()),
+            (Source::PartitionLeases, earlier_of(self.partitions.due(), self.partition_waiters.deadline())),
+            (Source::GroupLeases, earlier_of(self.groups.due(), self.group_waiters.deadline())),
         ] {
             match due {
                 Some(due) => ctx.timers.set(Timer::ClusterReload(source), due),
@@ -468,6 +533,8 @@ impl Cluster {
             Question::Coordinator { group } => (Read::GroupLease { group: group.clone() }, group_key(group)),
             Question::Freshness
             | Question::Snapshot
+            | Question::PartitionOwners
+            | Question::Coordinators
             | Question::Generation { .. }
             | Question::CommittedPartitions { .. } => return,
         };
@@ -496,6 +563,8 @@ impl Cluster {
                     }
                     Question::Freshness
                     | Question::Snapshot
+                    | Question::PartitionOwners
+                    | Question::Coordinators
                     | Question::Generation { .. }
                     | Question::CommittedPartitions { .. } => {}
                 }

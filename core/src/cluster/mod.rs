@@ -10,6 +10,7 @@ mod generation;
 mod leases;
 mod machine;
 mod parses;
+mod proof_waiters;
 mod questions;
 mod reader;
 mod round;
@@ -90,10 +91,30 @@ pub(crate) enum Question {
     PartitionOwner { topic: String, partition: i32 },
     /// Who holds the lease of this group now (after a refusal).
     Coordinator { group: String },
+    /// Who holds the leases of partitions now: one proof of them all, where many would have to be read one by one.
+    PartitionOwners,
+    /// As [`Question::PartitionOwners`], for groups.
+    Coordinators,
     /// The identity of a topic (etcd contract section 5).
     Generation { topic: String },
     /// Which partitions a group has ever committed an offset for: the keys under `/kafscale/consumers/<g>/offsets/`.
     CommittedPartitions { group: String },
+}
+
+impl Question {
+    /// What asks the same for all partitions or groups together.
+    pub(crate) fn of_all(&self) -> Option<Self> {
+        match self {
+            Self::PartitionOwner { .. } => Some(Self::PartitionOwners),
+            Self::Coordinator { .. } => Some(Self::Coordinators),
+            Self::Freshness
+            | Self::Snapshot
+            | Self::PartitionOwners
+            | Self::Coordinators
+            | Self::Generation { .. }
+            | Self::CommittedPartitions { .. } => None,
+        }
+    }
 }
 
 /// The answer to a [`Question`]. What was learned is in the [`Cluster`] by then.

@@ -89,7 +89,9 @@ impl Reach {
             Question::Freshness => asked.freshness = true,
             Question::Snapshot => asked.snapshot = true,
             Question::PartitionOwner { .. }
+            | Question::PartitionOwners
             | Question::Coordinator { .. }
+            | Question::Coordinators
             | Question::Generation { .. }
             | Question::CommittedPartitions { .. } => {}
         }

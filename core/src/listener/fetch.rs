@@ -10,12 +10,12 @@ pub(crate) mod merge;
 mod tests;
 mod wait;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 
 use super::bridge::Bridge;
-
+use super::expected::Expected;
 use super::routes::{Key, Routes, Way};
 use crate::cluster::{Address, Answer, Cluster, Question};
 use crate::config::ClusterKind;
@@ -226,13 +226,14 @@ impl Fetch {
         for slot in 0..self.slots.len() {
             if matches!(self.slots[slot].phase, Phase::Due { .. }) {
                 match self.way(ctx, cluster, slot) {
-                    Way::Ask(question) => self.routes.ask(question, steps),
+                    Way::Ask(question) => self.routes.want(question),
                     Way::Stale => self.fail(slot, ErrorCode::NOT_LEADER_OR_FOLLOWER),
                     Way::Absent => self.fail(slot, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
                     way @ (Way::Broker(_) | Way::Anyone) => groups.entry(way).or_default().push(slot),
                 }
             }
         }
+        self.routes.put_questions(steps);
         for (way, slots) in groups {
             self.send(ctx.now.monotonic, way, slots, steps);
         }
@@ -346,11 +347,14 @@ impl Fetch {
         let passes = self.bridge.passes() && !patched.leader_hints && merge::is_presentable(&response);
         self.whole = (passes && ask.slots.len() == self.slots.len()).then_some(frame);
 
-        let mut expected = Expected::new(&self.request, &self.slots, &ask.slots);
+        let mut expected = Expected::new(&ask.slots, |slot| {
+            let (topic, partition) = self.slots[slot].asked(&self.request);
+            Named::new(topic.topic_id, &topic.topic, partition)
+        });
         let mut answered = Vec::with_capacity(ask.slots.len());
         for topic in response.responses {
             for data in topic.partitions {
-                if let Some(slot) = expected.take(topic.topic_id, &topic.topic, data.partition_index) {
+                if let Some(slot) = expected.take(&Named::new(topic.topic_id, &topic.topic, data.partition_index)) {
                     answered.push((slot, data));
                 }
             }
@@ -393,11 +397,11 @@ impl Fetch {
     }
 
     /// The broker could not be reached, and no other may be asked instead.
-    fn unreachable(&mut self, slot: usize, steps: &mut Vec<Step>) {
+    fn unreachable(&mut self, slot: usize) {
         if self.again(slot)
             && let Some(key) = &self.slots[slot].key
         {
-            self.routes.unreachable(key, steps);
+            self.routes.unreachable(key);
         }
     }
 
@@ -466,7 +470,7 @@ impl RequestMachine for Fetch {
         match result {
             PartResult::Answered { address, frame } => self.answered(ctx, ask, &address, frame, steps),
             PartResult::Lost { address: _, fate: _ } => self.lost(ask.slots),
-            PartResult::NotSent => ask.slots.into_iter().for_each(|slot| self.unreachable(slot, steps)),
+            PartResult::NotSent => ask.slots.into_iter().for_each(|slot| self.unreachable(slot)),
         }
         if !matches!(steps.last(), Some(Step::Done(_))) {
             self.go_on(ctx, cluster, steps);
@@ -495,28 +499,18 @@ impl RequestMachine for Fetch {
     }
 }
 
-/// The partitions that a broker was asked for and has not answered yet. Brokers answer in order, so the next one is
-/// mostly the one that is looked for; a partition that was asked for twice is answered twice.
-struct Expected<'a> {
-    request: &'a FetchRequest,
-    slots: &'a [Slot],
-    left: VecDeque<usize>,
+/// How a partition is named on the wire: by the topic's id where the request has one, else by its name.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    id: [u8; 16],
+    /// Empty beside an id.
+    name: Str,
+    partition: i32,
 }
 
-impl<'a> Expected<'a> {
-    fn new(request: &'a FetchRequest, slots: &'a [Slot], asked: &[usize]) -> Self {
-        Self { request, slots, left: asked.iter().copied().collect() }
-    }
-
-    fn take(&mut self, id: [u8; 16], name: &Str, index: i32) -> Option<usize> {
-        let at = self.left.iter().position(|slot| {
-            let (topic, partition) = self.slots[*slot].asked(self.request);
-            partition == index && if topic.topic_id == [0; 16] { topic.topic == *name } else { topic.topic_id == id }
-        })?;
-        self.left.remove(at)
-    }
-
-    fn left(self) -> Vec<usize> {
-        self.left.into()
+impl Named {
+    fn new(id: [u8; 16], name: &Str, partition: i32) -> Self {
+        let name = if id == [0; 16] { name.clone() } else { Str::default() };
+        Self { id, name, partition }
     }
 }

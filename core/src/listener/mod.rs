@@ -7,6 +7,7 @@ mod admit;
 mod any;
 mod bridge;
 mod client;
+mod expected;
 mod fetch;
 mod find_coordinator;
 mod frame_memory;

@@ -17,6 +17,7 @@ use crate::listener::RequestId;
 use crate::listener::lane_table::{LaneId, LaneTable};
 use crate::listener::lanes::{Batch, BatchResult, LaneStep, Lesson};
 use crate::listener::request::{Part, PartResult, RequestHead, Step, Target, Undecodable};
+use crate::listener::routes::READ_SINGLY;
 use request::{Entries, Produce};
 
 /// What the producer wants, and for which request.
@@ -28,6 +29,8 @@ pub(super) struct Producer {
     requests: BTreeMap<RequestId, Produce>,
     /// Lanes that wait for etcd, by the request that has asked.
     asking: BTreeMap<(RequestId, Question), Vec<(LaneId, Lesson)>>,
+    /// Lanes that need an answer of etcd for this request, not asked yet.
+    wanted: BTreeMap<RequestId, Vec<(LaneId, Lesson)>>,
     sends: Vec<Send>,
     /// Requests of which a partition was answered in this call.
     touched: Vec<RequestId>,
@@ -46,6 +49,7 @@ impl Producer {
             lanes: LaneTable::new(),
             requests: BTreeMap::new(),
             asking: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             sends: Vec::new(),
             touched: Vec::new(),
             scratch: Vec::new(),
@@ -161,13 +165,7 @@ impl Producer {
                     self.sends.push(Send { batch, target });
                 }
                 LaneStep::Learn { batch, lesson } => {
-                    let question = self.question(lane, lesson);
-                    let request = batch.request;
-                    let waiting = self.asking.entry((request, question.clone())).or_default();
-                    if waiting.is_empty() {
-                        out.push((request, Step::Ask(question)));
-                    }
-                    waiting.push((lane, lesson));
+                    self.wanted.entry(batch.request).or_default().push((lane, lesson));
                 }
                 LaneStep::Forget { by } => {
                     let (topic, partition) = self.lanes.partition(lane);
@@ -184,6 +182,30 @@ impl Producer {
         self.scratch = steps;
     }
 
+    /// Asks what lanes need. Many owners are not read one by one, as in [`Routes`](super::routes::Routes); routes that the
+    /// one answer is to restore have been dropped by then.
+    fn put_questions(&mut self, out: &mut ProduceSteps) {
+        for (request, wanted) in mem::take(&mut self.wanted) {
+            let owners = wanted.iter().filter(|(_, lesson)| *lesson == Lesson::Owner).count();
+            let all = (request, Question::PartitionOwners);
+            if owners > READ_SINGLY && self.asking.contains_key(&all) {
+                self.wanted.insert(request, wanted);
+                continue;
+            }
+            for (lane, lesson) in wanted {
+                let question = match lesson {
+                    Lesson::Owner if owners > READ_SINGLY => Question::PartitionOwners,
+                    Lesson::Freshness | Lesson::Snapshot | Lesson::Owner => self.question(lane, lesson),
+                };
+                let waiting = self.asking.entry((request, question.clone())).or_default();
+                if waiting.is_empty() {
+                    out.push((request, Step::Ask(question)));
+                }
+                waiting.push((lane, lesson));
+            }
+        }
+    }
+
     fn question(&self, lane: LaneId, lesson: Lesson) -> Question {
         match lesson {
             Lesson::Freshness => Question::Freshness,
@@ -197,6 +219,7 @@ impl Producer {
 
     /// Turns what may leave into parts, older requests first, and ends the requests that are answered.
     fn flush(&mut self, out: &mut ProduceSteps) {
+        self.put_questions(out);
         // Lanes release their batches in order; across lanes, an older request must not follow a younger one to the
         // same broker, or the lane they share would be out of order there.
         self.sends.sort_by_key(|send| send.batch.request);

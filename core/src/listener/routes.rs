@@ -1,12 +1,17 @@
 //! Where the items of one request go: the owner of a partition, the coordinator of a group, or any broker.
 //!
-//! What is not known is asked of etcd, each question once per request; the items that need the answer wait for it.
+//! What is not known is asked of etcd, each question once per request; the items that need the answer wait for it. Many
+//! owners are not read one by one: a proof of all leases is one read, whatever the number.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use crate::cluster::{Address, Cluster, Owner, Question, Service};
 use crate::listener::request::Step;
 use crate::time::Monotonic;
+
+/// So many owners are read one by one at once; above that all leases are proven instead.
+pub(crate) const READ_SINGLY: usize = 16;
 
 /// What decides where an item goes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,15 +77,20 @@ pub(crate) enum Way {
 /// The questions of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    open: BTreeSet<Question>,
+    /// What items wait for, and what was asked for that.
+    open: BTreeMap<Question, Question>,
+    /// What items wait for and was not asked yet.
+    wanted: BTreeSet<Question>,
     asked: BTreeSet<Question>,
 }
 
 impl Routes {
     /// Where `key` leads now. A question that was answered without helping is not asked a second time.
     pub(crate) fn way(&mut self, cluster: &Cluster, now: Monotonic, key: &Key) -> Way {
+        #[cfg(test)]
+        crate::tests::count(crate::tests::Work::LookUp);
         if let Some(question) = key.question()
-            && self.open.contains(&question)
+            && self.is_open(&question)
         {
             return Way::Ask(question);
         }
@@ -107,7 +117,7 @@ impl Routes {
             },
             Owner::Unproven => self.unless_asked(Question::Freshness, Way::Stale),
         };
-        if matches!(way, Way::Broker(_) | Way::Anyone) && !self.open.contains(&Question::Freshness) {
+        if matches!(way, Way::Broker(_) | Way::Anyone) && !self.is_open(&Question::Freshness) {
             // Proven fresh: should it age during a long request, it may be asked for again. So may the owner be.
             self.asked.remove(&Question::Freshness);
             if let Some(question) = key.question() {
@@ -119,20 +129,57 @@ impl Routes {
 
     /// Asks, unless the same question is open.
     pub(crate) fn ask(&mut self, question: Question, steps: &mut Vec<Step>) {
-        self.asked.insert(question.clone());
-        if self.open.insert(question.clone()) {
-            steps.push(Step::Ask(question));
+        self.want(question);
+        self.put_questions(steps);
+    }
+
+    /// To be asked with [`Routes::put_questions`], unless the same question is open.
+    pub(crate) fn want(&mut self, question: Question) {
+        if !self.open.contains_key(&question) {
+            self.wanted.insert(question.clone());
         }
+        self.asked.insert(question);
+    }
+
+    /// Asks what is wanted. Routes that a proof of all leases is to restore have been dropped by then, and one that was
+    /// ordered before would not: so what it is wanted for waits for the next.
+    pub(crate) fn put_questions(&mut self, steps: &mut Vec<Step>) {
+        let mut counts: BTreeMap<Question, usize> = BTreeMap::new();
+        for all in self.wanted.iter().filter_map(Question::of_all) {
+            *counts.entry(all).or_default() += 1;
+        }
+        counts.retain(|_, count| *count > READ_SINGLY);
+        let is_under_way = |all: &Question| self.open.values().any(|asked| asked == all);
+        // With whether it may be asked now.
+        let mut put: BTreeMap<Question, bool> =
+            counts.into_keys().map(|all| (all.clone(), !is_under_way(&all))).collect();
+        for question in mem::take(&mut self.wanted) {
+            let all = question.of_all().and_then(|all| put.get_key_value(&all));
+            match all {
+                None => {
+                    steps.push(Step::Ask(question.clone()));
+                    self.open.insert(question.clone(), question);
+                }
+                Some((all, true)) => {
+                    self.open.insert(question, all.clone());
+                }
+                Some((_, false)) => {
+                    self.wanted.insert(question);
+                }
+            }
+        }
+        put.retain(|_, put| *put);
+        steps.extend(put.into_keys().map(Step::Ask));
     }
 
     /// The broker that `key` led to could not be reached: its owner may be another by now.
-    pub(crate) fn unreachable(&mut self, key: &Key, steps: &mut Vec<Step>) {
+    pub(crate) fn unreachable(&mut self, key: &Key) {
         if let Some(question) = key.question() {
-            self.ask(question, steps);
+            self.want(question);
         }
     }
 
-    /// The broker that `key` led to refused it: the route is dropped and read anew.
+    /// The broker that `key` led to refused it: the route is dropped, and to be read anew.
     pub(crate) fn refused(&mut self, key: &Key, by: &Address, steps: &mut Vec<Step>) {
         match key {
             Key::Partition { topic, partition } => {
@@ -144,21 +191,74 @@ impl Routes {
             }
             Key::Anyone => {}
         }
-        self.unreachable(key, steps);
+        self.unreachable(key);
     }
 
     /// Takes note of an answer; false when the question was not one of these.
     pub(crate) fn answered(&mut self, question: &Question) -> bool {
-        self.open.remove(question)
+        let before = self.open.len();
+        self.open.retain(|_, asked| asked != question);
+        self.open.len() < before
+    }
+
+    fn is_open(&self, question: &Question) -> bool {
+        self.open.contains_key(question) || self.wanted.contains(question)
     }
 
     /// Whether asking this may still help: it has not been answered before.
     pub(crate) fn may_ask(&self, question: &Question) -> bool {
         // An open question counts, so that further items wait for the same answer.
-        !self.asked.contains(question) || self.open.contains(question)
+        !self.asked.contains(question) || self.is_open(question)
     }
 
     fn unless_asked(&self, question: Question, otherwise: Way) -> Way {
         if self.may_ask(&question) { Way::Ask(question) } else { otherwise }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(partition: i32) -> Question {
+        Question::PartitionOwner { topic: "t".into(), partition }
+    }
+
+    fn put(routes: &mut Routes) -> Vec<Question> {
+        let mut steps = Vec::new();
+        routes.put_questions(&mut steps);
+        let question = |step| if let Step::Ask(question) = step { question } else { panic!("{step:?}") };
+        steps.into_iter().map(question).collect()
+    }
+
+    #[test]
+    fn few_owners_are_read_singly_and_many_with_one_proof() {
+        let many = i32::try_from(READ_SINGLY).unwrap();
+        let mut routes = Routes::default();
+        (0..many).for_each(|partition| routes.want(owner(partition)));
+        routes.want(Question::Snapshot);
+        assert_eq!(put(&mut routes).len(), READ_SINGLY + 1);
+        assert!(routes.answered(&owner(0)) && !routes.is_open(&owner(0)) && routes.is_open(&owner(1)));
+
+        (0..=many).for_each(|partition| routes.want(owner(100 + partition)));
+        assert_eq!(put(&mut routes), [Question::PartitionOwners]);
+        assert!(
+            routes.answered(&Question::PartitionOwners) && !routes.is_open(&owner(100)) && routes.is_open(&owner(1))
+        );
+        assert!(!routes.answered(&Question::PartitionOwners));
+        assert!(!routes.may_ask(&owner(100)), "it was answered");
+    }
+
+    #[test]
+    fn what_is_wanted_while_all_are_being_proven_waits_for_the_next_proof() {
+        let mut routes = Routes::default();
+        (0..50).for_each(|partition| routes.want(owner(partition)));
+        assert_eq!(put(&mut routes), [Question::PartitionOwners]);
+        (50..100).for_each(|partition| routes.want(owner(partition)));
+        assert_eq!(put(&mut routes), []);
+        assert!(routes.answered(&Question::PartitionOwners));
+        assert!(!routes.is_open(&owner(49)) && routes.is_open(&owner(50)));
+        assert_eq!(put(&mut routes), [Question::PartitionOwners]);
+        assert!(routes.answered(&Question::PartitionOwners) && !routes.is_open(&owner(50)));
     }
 }

@@ -5,11 +5,12 @@ mod partitions;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
 use super::bridge::Bridge;
+use super::expected::Expected;
 use super::routes::{Key, Routes, Way};
 use crate::cluster::{Address, Answer, Cluster, Question};
 use crate::config::ClusterKind;
@@ -45,8 +46,8 @@ pub(crate) trait Items: Request + Debug {
     fn only(&self, items: &[usize]) -> Self;
     /// The answers in a response, and its throttle time in milliseconds.
     fn take(response: Self::Response) -> (Vec<Self::Item>, i32);
-    /// Whether this is the answer to this item.
-    fn answers(&self, place: &Place, answer: &Self::Item) -> bool;
+    /// The key of the item that this is the answer to.
+    fn key(answer: &Self::Item) -> Key;
     /// Its error, or none.
     fn code(answer: &Self::Item) -> ErrorCode;
     /// The answer to an item that failed.
@@ -130,13 +131,14 @@ impl<R: Items> Split<R> {
         for slot in 0..self.slots.len() {
             if matches!(self.slots[slot].state, State::Due) {
                 match self.routes.way(cluster, now, &self.places[slot].key) {
-                    Way::Ask(question) => self.routes.ask(question, steps),
+                    Way::Ask(question) => self.routes.want(question),
                     Way::Stale => self.fail(slot, R::UNSENT),
                     Way::Absent => self.settle(slot, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
                     way @ (Way::Broker(_) | Way::Anyone) => groups.entry(way).or_default().push(slot),
                 }
             }
         }
+        self.routes.put_questions(steps);
         for (way, slots) in groups {
             self.send(now, way, slots, steps);
         }
@@ -177,13 +179,11 @@ impl<R: Items> Split<R> {
     ) {
         let (answers, throttle_time_ms) = R::take(response);
         self.throttle_time_ms = self.throttle_time_ms.max(throttle_time_ms);
-        // Brokers answer in order, so the next one is mostly the one that is looked for.
-        let mut expected: VecDeque<usize> = asked.iter().copied().collect();
-        for mut answer in answers {
-            let Some(at) = expected.iter().position(|slot| self.request.answers(&self.places[*slot], &answer)) else {
-                continue;
-            };
-            let Some(slot) = expected.remove(at) else { continue };
+        let mut expected = Expected::new(asked, |slot| self.places[slot].key.clone());
+        let found: Vec<_> =
+            answers.into_iter().filter_map(|answer| Some((expected.take(&R::key(&answer))?, answer))).collect();
+        let missing = expected.left();
+        for (slot, mut answer) in found {
             if R::code(&answer) == R::MOVED {
                 self.refused(slot, address, steps);
             } else {
@@ -191,9 +191,7 @@ impl<R: Items> Split<R> {
                 self.slots[slot].state = State::Answered(answer);
             }
         }
-        for missing in expected {
-            self.lost(missing, Fate::Unknown);
-        }
+        missing.into_iter().for_each(|slot| self.lost(slot, Fate::Unknown));
     }
 
     fn refused(&mut self, slot: usize, address: &Address, steps: &mut Vec<Step>) {
@@ -222,12 +220,12 @@ impl<R: Items> Split<R> {
     }
 
     /// No broker could be reached that may be asked.
-    fn unreachable(&mut self, slot: usize, steps: &mut Vec<Step>) {
+    fn unreachable(&mut self, slot: usize) {
         if !R::OWNER_ONLY {
             self.fail(slot, R::UNSENT);
         } else if self.slots[slot].rounds < ROUNDS {
             self.slots[slot].state = State::Due;
-            self.routes.unreachable(&self.places[slot].key, steps);
+            self.routes.unreachable(&self.places[slot].key);
         } else {
             self.fail(slot, R::MOVED);
         }
@@ -284,7 +282,7 @@ impl<R: Items> RequestMachine for Split<R> {
                 Err(_) => asked.into_iter().for_each(|slot| self.lost(slot, Fate::Unknown)),
             },
             PartResult::Lost { address: _, fate } => asked.into_iter().for_each(|slot| self.lost(slot, fate)),
-            PartResult::NotSent => asked.into_iter().for_each(|slot| self.unreachable(slot, steps)),
+            PartResult::NotSent => asked.into_iter().for_each(|slot| self.unreachable(slot)),
         }
         self.go_on(ctx, cluster, steps);
     }

@@ -53,6 +53,10 @@ impl LeaseReader {
         self.due
     }
 
+    pub(in crate::cluster) const fn is_idle(&self) -> bool {
+        matches!(self.activity, Activity::Idle)
+    }
+
     /// Orders a proof, or a full reading where a proof would not do, unless something is under way.
     pub(in crate::cluster) fn read(&mut self, now: Moment, out: &mut Vec<Decision>) {
         match self.activity {

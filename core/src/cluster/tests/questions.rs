@@ -133,6 +133,74 @@ fn equal_questions_share_a_read_that_was_ordered_after_them() {
 }
 
 #[test]
+fn one_proof_of_all_leases_answers_for_every_owner() {
+    let mut bench = Bench::settled();
+    bench.put(&Bench::lease(0), "0");
+    bench.run();
+    let token = bench.token(Source::PartitionLeases);
+    bench.etcd.stall_watch(token, true, &mut bench.facts);
+    bench.put(&Bench::lease(0), "1");
+    bench.ordered.clear();
+    bench.ask(1, Question::PartitionOwners);
+    bench.run();
+    assert_eq!(learned(&bench.answers()), [1]);
+    assert_eq!(bench.owner(0), broker("one:9092"), "though the watch has not told yet");
+    assert_eq!(bench.ordered, [Read::Proof(Source::PartitionLeases), Read::Leases(Source::PartitionLeases)]);
+}
+
+#[test]
+fn a_dropped_route_is_restored_by_a_proof_that_was_ordered_after_that() {
+    let mut bench = Bench::settled();
+    bench.put(&Bench::lease(0), "0");
+    bench.run();
+    bench.ask(1, Question::PartitionOwners);
+    bench.cluster.forget_partition_owner("orders", 0, &Address::new("zero:9092"));
+    bench.ask(2, Question::PartitionOwners);
+    bench.ask(3, Question::PartitionOwners);
+    bench.finish(&Read::Proof(Source::PartitionLeases));
+    assert_eq!((learned(&bench.answers()), bench.owner(0)), (vec![1], Owner::Forgotten));
+    bench.finish(&Read::Proof(Source::PartitionLeases));
+    assert_eq!((learned(&bench.answers()), bench.owner(0)), (vec![2, 3], broker("zero:9092")));
+    assert!(bench.orders.is_empty());
+}
+
+#[test]
+fn leases_that_cannot_be_read_are_said_to_all_who_wait() {
+    let mut bench = Bench::settled();
+    for (question, source) in
+        [(Question::PartitionOwners, Source::PartitionLeases), (Question::Coordinators, Source::GroupLeases)]
+    {
+        bench.pass(secs(1));
+        for waiter in [1, 2, 3] {
+            bench.ask(waiter, question.clone());
+        }
+        bench.cluster.forget_waiter(Waiter::Request(RequestId(2)));
+        bench.fail(&Read::Proof(source));
+        assert_eq!(unreadable(&bench.answers()), [1, 3]);
+        bench.ask(4, question);
+        assert_eq!(unreadable(&bench.answers()), [4], "with the last failure, at once");
+    }
+}
+
+#[test]
+fn nobody_waits_longer_than_five_seconds_for_all_leases() {
+    let mut bench = Bench::settled();
+    for partition in 0..3_000 {
+        bench.put(&Bench::lease(partition), "0");
+    }
+    bench.facts.clear();
+    bench.ask(1, Question::PartitionOwners);
+    bench.pass_with(secs(4), |_| {});
+    // The proof does not hold, and the pages that follow take long.
+    bench.finish(&Read::Proof(Source::PartitionLeases));
+    bench.ask(2, Question::PartitionOwners);
+    bench.pass_with(Duration::from_millis(999), |_| {});
+    assert_eq!(bench.answers(), []);
+    bench.pass_with(Duration::from_millis(1), |_| {});
+    assert_eq!(unreadable(&bench.answers()), [1, 2]);
+}
+
+#[test]
 fn a_failed_key_read_is_not_the_answer_to_later_questions() {
     let mut bench = Bench::settled();
     bench.ask(1, owner_of(0));

@@ -13,6 +13,7 @@ use crate::kafka::{
 };
 use crate::listener::request::Fate;
 use crate::listener::rig::{Does, Ended, Rig, Sent, topic_id};
+use crate::tests::{Work, counted};
 
 const MS: Duration = Duration::from_millis(1);
 const NOT_LEADER: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
@@ -507,6 +508,47 @@ fn a_broker_that_cannot_read_etcd_does_not_reset_consumers() {
             assert_eq!(rig.sent.len(), 1);
         }
     }
+}
+
+#[test]
+fn a_dead_owner_of_many_partitions_costs_a_few_reads_of_etcd() {
+    const MANY: i32 = 2_000;
+    let mut rig = Rig::new(2, &["t"]);
+    rig.add_partitions("t", MANY);
+    (0..MANY).for_each(|partition| {
+        rig.own("t", partition, 0);
+    });
+    rig.learn().down.insert(0);
+    // Its leases have gone to another, and no watch has told of that.
+    (0..MANY).for_each(|partition| {
+        rig.own("t", partition, 1);
+    });
+    let stored = Stored::default().with("t", 7, Duration::ZERO, records(10));
+    let before = counted(Work::LookUp);
+    let asked: Vec<i32> = (0..MANY).collect();
+    let ended = rig.run(12, &request(100, 1, &[("t", &asked)]), |sent| stored.answer(sent));
+    assert!(lengths(&ended)[7] > 0);
+    assert_eq!(rig.asked, [Question::PartitionOwners]);
+    let looked = counted(Work::LookUp) - before;
+    assert!(looked <= 10 * asked.len(), "{looked}");
+}
+
+#[test]
+fn a_broker_that_lost_many_partitions_costs_a_few_reads_of_etcd() {
+    const MANY: i32 = 500;
+    let mut rig = Rig::new(2, &["t"]);
+    rig.add_partitions("t", MANY);
+    let asked: Vec<i32> = (0..MANY).collect();
+    for partition in &asked {
+        rig.own("t", *partition, 0);
+    }
+    rig.learn();
+    for partition in &asked {
+        rig.own("t", *partition, 1);
+    }
+    let ended = rig.run(12, &request(0, 1, &[("t", &asked)]), refusing(|sent| sent.broker == 0));
+    assert!(partitions(&ended).iter().all(|data| data.error_code == ErrorCode::NONE));
+    assert_eq!(rig.asked, [Question::PartitionOwners]);
 }
 
 #[test]

@@ -107,6 +107,7 @@ impl CoordinatorCall {
             return Called::Exhausted;
         }
         self.routes.refused(&self.key, &address, steps);
+        self.routes.put_questions(steps);
         self.not.push(address);
         Called::Pending
     }

@@ -38,8 +38,8 @@ impl Items for DescribeGroupsRequest {
         (response.groups, response.throttle_time_ms)
     }
 
-    fn answers(&self, place: &Place, answer: &Self::Item) -> bool {
-        self.groups[place.entry] == answer.group_id
+    fn key(answer: &Self::Item) -> Key {
+        Key::Group(answer.group_id.as_str().to_owned())
     }
 
     fn code(answer: &Self::Item) -> ErrorCode {
@@ -88,8 +88,8 @@ impl Items for DeleteGroupsRequest {
         (response.results, response.throttle_time_ms)
     }
 
-    fn answers(&self, place: &Place, answer: &Self::Item) -> bool {
-        self.groups_names[place.entry] == answer.group_id
+    fn key(answer: &Self::Item) -> Key {
+        Key::Group(answer.group_id.as_str().to_owned())
     }
 
     fn code(answer: &Self::Item) -> ErrorCode {

@@ -15,8 +15,12 @@ pub(crate) struct OfTopic<A> {
     answer: A,
 }
 
+fn key(topic: &Str, partition: i32) -> Key {
+    Key::Partition { topic: topic.as_str().to_owned(), partition }
+}
+
 fn place(topic: &Str, partition: i32, entry: usize, index: usize) -> Place {
-    Place { key: Key::Partition { topic: topic.as_str().to_owned(), partition }, entry, index }
+    Place { key: key(topic, partition), entry, index }
 }
 
 /// The same topics, each with those of its partitions only whose item numbers are in `items`.
@@ -73,9 +77,8 @@ impl Items for ListOffsetsRequest {
         (answers, response.throttle_time_ms)
     }
 
-    fn answers(&self, place: &Place, answer: &Self::Item) -> bool {
-        let topic = &self.topics[place.entry];
-        topic.name == answer.topic && topic.partitions[place.index].partition_index == answer.answer.partition_index
+    fn key(answer: &Self::Item) -> Key {
+        key(&answer.topic, answer.answer.partition_index)
     }
 
     fn code(answer: &Self::Item) -> ErrorCode {
@@ -138,9 +141,8 @@ impl Items for OffsetForLeaderEpochRequest {
         (answers, response.throttle_time_ms)
     }
 
-    fn answers(&self, place: &Place, answer: &Self::Item) -> bool {
-        let topic = &self.topics[place.entry];
-        topic.topic == answer.topic && topic.partitions[place.index].partition == answer.answer.partition
+    fn key(answer: &Self::Item) -> Key {
+        key(&answer.topic, answer.answer.partition)
     }
 
     fn code(answer: &Self::Item) -> ErrorCode {

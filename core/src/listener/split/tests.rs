@@ -290,6 +290,31 @@ fn a_group_whose_coordinator_is_not_found() {
     assert_eq!(ended.answer::<DescribeGroupsResponse>().groups[0].error_code, ErrorCode::NOT_COORDINATOR);
 }
 
+#[test]
+fn groups_that_moved_all_at_once_cost_a_few_reads_of_etcd() {
+    let groups: Vec<String> = (0..100).map(|number| format!("g{number}")).collect();
+    let mut rig = Rig::new(2, &[]);
+    for group in &groups {
+        rig.coordinate(group, 0);
+    }
+    rig.learn();
+    for group in &groups {
+        rig.coordinate(group, 1);
+    }
+    let names: Vec<&str> = groups.iter().map(String::as_str).collect();
+    let ended = rig.run(5, &describe(&names), |sent| {
+        let request: DescribeGroupsRequest = sent.request();
+        let error_code = if sent.broker == 0 { ErrorCode::NOT_COORDINATOR } else { ErrorCode::NONE };
+        let described = |group: &Str| DescribedGroup { error_code, group_id: group.clone(), ..Default::default() };
+        let groups = request.groups.iter().map(described).collect();
+        Does::answer(sent, &DescribeGroupsResponse { throttle_time_ms: 0, groups })
+    });
+    let response: DescribeGroupsResponse = ended.answer();
+    assert!(response.groups.iter().all(|group| group.error_code == ErrorCode::NONE));
+    assert_eq!((response.groups.len(), brokers(&rig)), (100, vec![0, 1]));
+    assert_eq!(rig.asked, [Question::Coordinators]);
+}
+
 fn delete(groups: &[&str]) -> DeleteGroupsRequest {
     DeleteGroupsRequest { groups_names: groups.iter().map(|group| text(group)).collect() }
 }

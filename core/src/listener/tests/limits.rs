@@ -11,7 +11,7 @@ const MIB: usize = 1024 * 1024;
 
 impl Bench {
     /// A snapshot with so many partitions of topic `t`.
-    fn with_partitions(count: usize) -> Self {
+    pub(super) fn with_partitions(count: usize) -> Self {
         let mut bench = Self::new();
         let partitions: Vec<String> = (0..count).map(|index| format!(r#"{{"Partition":{index}}}"#)).collect();
         let before = r#"{"Partition":0},{"Partition":1},{"Partition":2}"#;

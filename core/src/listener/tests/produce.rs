@@ -63,6 +63,24 @@ fn no_topics() {
 }
 
 #[test]
+fn an_owner_that_lost_many_partitions_costs_a_few_reads_of_etcd() {
+    let mut bench = Bench::with_partitions(100);
+    let partitions: Vec<i32> = (0..100).collect();
+    partitions.iter().for_each(|partition| bench.own(*partition, 0));
+    bench.run();
+    bench.send(&produce(5, &partitions));
+    bench.etcd_is_down = true;
+    partitions.iter().for_each(|partition| bench.own(*partition, 2));
+    bench.serve_produce("a:1", 6);
+    bench.facts.clear();
+    bench.etcd_is_down = false;
+    bench.run();
+    assert_eq!(bench.asked, [Question::PartitionOwners]);
+    bench.serve_produce("c:1", 0);
+    assert!(bench.produced(9).into_iter().all(|(_, code, _)| code == 0));
+}
+
+#[test]
 fn codes_that_mean_not_appended_go_to_the_owner_of_the_moment() {
     for code in [5, 6, 74, 75] {
         let mut bench = Bench::new();
