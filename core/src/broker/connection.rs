@@ -378,6 +378,19 @@ mod tests {
     }
 
     #[test]
+    fn a_broker_that_speaks_another_protocol_is_noticed_at_once() {
+        // A TLS alert, and an HTTP answer; as lengths they are below the limit.
+        for (sent, hint) in [(&b"\x15\x03\x03\x00\x02\x02\x46"[..], "TLS"), (b"HTTP/1.1 400 Bad Request", "HTTP")] {
+            let (mut connection, mut out) = (Connection::new(Address::new("b:1"), at(500), 1 << 31), Vec::new());
+            connection.connected(&mut out);
+            connection.send(request(1, 1), &mut out);
+            connection.received(BytesMut::from(sent), &mut out);
+            let Some(Event::Close(CloseReason::BadAnswer(text))) = out.pop() else { panic!("{out:?}") };
+            assert!(text.contains(hint), "{text}");
+        }
+    }
+
+    #[test]
     fn accepted_bytes_tell_not_applied_from_unknown() {
         for (accepted, fates) in [
             (0, ["NotApplied", "NotApplied"]),

@@ -22,8 +22,10 @@ pub enum DecodeError {
     Utf8,
     /// A variable-length integer of too many bytes.
     Varint,
-    /// Arrays of more elements than [`MAX_ELEMENTS`].
+    /// Arrays and sections of tagged fields of more elements than [`MAX_ELEMENTS`].
     TooMany,
+    /// Tagged fields whose tags do not ascend.
+    TagOrder,
     /// The message ends before the bytes do; how many are left.
     Trailing(usize),
     /// The layout of this version of this API is not known.
@@ -49,7 +51,8 @@ impl fmt::Display for DecodeError {
             Self::Null => f.write_str("null where this version has no null"),
             Self::Utf8 => f.write_str("a string is not UTF-8"),
             Self::Varint => f.write_str("a variable-length integer is too long"),
-            Self::TooMany => write!(f, "the arrays have more than {MAX_ELEMENTS} elements"),
+            Self::TooMany => write!(f, "the message has more than {MAX_ELEMENTS} elements"),
+            Self::TagOrder => f.write_str("the tags of a message do not ascend"),
             Self::Trailing(count) => write!(f, "{count} bytes are left after the message"),
             Self::Version { key, version } => write!(f, "version {version} of API key {key} is not known"),
             Self::Crc => f.write_str("a record batch does not match its CRC-32C"),
@@ -103,7 +106,7 @@ pub(crate) fn prefix<I: Input, T>(
     })
 }
 
-/// Most elements that all arrays of one message may have together.
+/// Most elements that all arrays and sections of tagged fields of one message may have together.
 ///
 /// An element can be a single byte on the wire and a hundred times as much in memory, so the size of the frame alone
 /// bounds nothing. Clusters of hundreds of thousands of partitions stay below.
@@ -118,7 +121,7 @@ impl Elements {
         Self(Cell::new(MAX_ELEMENTS))
     }
 
-    /// Counts the elements of one array.
+    /// Counts the elements of one array, or the fields of one section.
     pub(crate) fn take(&self, count: usize) -> Result<(), nom::Err<DecodeError>> {
         let left = self.0.get().checked_sub(count).ok_or_else(|| failure(DecodeError::TooMany))?;
         self.0.set(left);

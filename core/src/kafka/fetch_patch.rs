@@ -94,11 +94,11 @@ fn request<'a>(input: &'a [u8], layout: Layout, mut visit: impl FnMut(FetchedPar
         let (after, topic) = topic_ref(rest, layout)?;
         let (mut after, partitions) = array_length(after, layout, &elements)?;
         for _ in 0..partitions {
-            let (behind, (index, fetch_offset, max_bytes)) = fetch_partition(after, layout)?;
+            let (behind, (index, fetch_offset, max_bytes)) = fetch_partition(after, layout, &elements)?;
             visit(FetchedPartition { topic, index, fetch_offset, max_bytes });
             after = behind;
         }
-        (rest, _) = tags(after, layout, &[])?;
+        (rest, _) = tags(after, layout, &elements, &[])?;
     }
     if layout.version >= 7 {
         let (mut after, forgotten) = array_length(rest, layout, &elements)?;
@@ -108,19 +108,19 @@ fn request<'a>(input: &'a [u8], layout: Layout, mut visit: impl FnMut(FetchedPar
             for _ in 0..partitions {
                 (behind, _) = be_i32(behind)?;
             }
-            (after, _) = tags(behind, layout, &[])?;
+            (after, _) = tags(behind, layout, &elements, &[])?;
         }
         rest = after;
     }
     if layout.version >= 11 {
         (rest, _) = string(rest, layout)?;
     }
-    let (rest, _) = tags(rest, layout, &[])?;
+    let (rest, _) = tags(rest, layout, &elements, &[])?;
     let head = FetchHead { replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch };
     Ok((rest, head))
 }
 
-fn fetch_partition(input: &[u8], layout: Layout) -> Scanned<'_, (i32, i64, i32)> {
+fn fetch_partition<'a>(input: &'a [u8], layout: Layout, elements: &Elements) -> Scanned<'a, (i32, i64, i32)> {
     let (mut rest, index) = be_i32(input)?;
     if layout.version >= 9 {
         (rest, _) = be_i32(rest)?;
@@ -133,7 +133,7 @@ fn fetch_partition(input: &[u8], layout: Layout) -> Scanned<'_, (i32, i64, i32)>
         (rest, _) = be_i64(rest)?;
     }
     let (rest, max_bytes) = be_i32(rest)?;
-    let (rest, _) = tags(rest, layout, &[])?;
+    let (rest, _) = tags(rest, layout, elements, &[])?;
     Ok((rest, (index, fetch_offset, max_bytes)))
 }
 
@@ -213,7 +213,7 @@ pub fn patch_fetch_response(
         for _ in 0..partitions {
             let mut partition = walk.step(|input| partition_data(input, layout, &elements))?;
             let records = walk.step_records(layout)?;
-            partition.leader_hints |= walk.step(|input| tags(input, layout, PASSED_TAGS))?;
+            partition.leader_hints |= walk.step(|input| tags(input, layout, &elements, PASSED_TAGS))?;
             let (_, topic) = prefix(&walk.body[topic_at..], |input| topic_ref(input, layout))?;
             visit(FetchedData {
                 topic,
@@ -224,9 +224,9 @@ pub fn patch_fetch_response(
             answer.record_bytes += records;
             answer.leader_hints |= partition.leader_hints;
         }
-        answer.leader_hints |= walk.step(|input| tags(input, layout, &[]))?;
+        answer.leader_hints |= walk.step(|input| tags(input, layout, &elements, &[]))?;
     }
-    answer.leader_hints |= walk.step(|input| tags(input, layout, &[]))?;
+    answer.leader_hints |= walk.step(|input| tags(input, layout, &elements, &[]))?;
     match walk.body.len() - walk.at {
         0 => Ok(answer),
         left => Err(DecodeError::Trailing(left)),
@@ -264,7 +264,7 @@ fn partition_data<'a>(input: &'a [u8], layout: Layout, elements: &Elements) -> S
     let (mut rest, aborted) = nullable_array_length(rest, layout, elements)?;
     for _ in 0..aborted.unwrap_or(0) {
         let (after, _) = (be_i64, be_i64).parse(rest)?;
-        let (after, found) = tags(after, layout, &[])?;
+        let (after, found) = tags(after, layout, elements, &[])?;
         leader_hints |= found;
         rest = after;
     }

@@ -20,6 +20,8 @@ const SHORTEST_RESPONSE: usize = 4;
 #[derive(Debug)]
 pub struct Splitter {
     buffer: BytesMut,
+    /// Nothing was taken yet: the peer may be speaking another protocol.
+    at_start: bool,
     shortest: usize,
     longest: usize,
 }
@@ -27,12 +29,12 @@ pub struct Splitter {
 impl Splitter {
     /// For what a client sends; `longest` is the largest length that is accepted, bytes without the prefix.
     pub fn for_requests(longest: usize) -> Self {
-        Self { buffer: BytesMut::new(), shortest: SHORTEST_REQUEST, longest }
+        Self { buffer: BytesMut::new(), at_start: true, shortest: SHORTEST_REQUEST, longest }
     }
 
     /// For what a broker sends; `longest` as in [`Splitter::for_requests`].
     pub fn for_responses(longest: usize) -> Self {
-        Self { buffer: BytesMut::new(), shortest: SHORTEST_RESPONSE, longest }
+        Self { buffer: BytesMut::new(), at_start: true, shortest: SHORTEST_RESPONSE, longest }
     }
 
     /// Adds bytes that arrived.
@@ -48,7 +50,10 @@ impl Splitter {
     /// The next frame, prefix included; `None` until it is complete. After an error the stream cannot be read on.
     pub fn next_frame(&mut self) -> Result<Option<BytesMut>, FrameError> {
         match self.announced()? {
-            Some(total) if total <= self.buffer.len() => Ok(Some(self.buffer.split_to(total))),
+            Some(total) if total <= self.buffer.len() => {
+                self.at_start = false;
+                Ok(Some(self.buffer.split_to(total)))
+            }
             Some(_) | None => Ok(None),
         }
     }
@@ -58,9 +63,15 @@ impl Splitter {
     pub fn announced(&self) -> Result<Option<usize>, FrameError> {
         let Some(prefix) = self.buffer.first_chunk::<LENGTH_PREFIX>() else { return Ok(None) };
         let announced = i32::from_be_bytes(*prefix);
+        let looks_like = LooksLike::of(*prefix);
+        // Both begin with lengths of hundreds of megabytes. A first frame of just such a length is less likely by far than
+        // a peer that speaks something else, and waiting for it would take until a deadline.
+        let is_something_else = self.at_start && looks_like != LooksLike::Nothing;
         match usize::try_from(announced) {
-            Ok(length) if (self.shortest..=self.longest).contains(&length) => Ok(Some(LENGTH_PREFIX + length)),
-            Ok(_) | Err(_) => Err(FrameError { announced, looks_like: LooksLike::of(*prefix) }),
+            Ok(length) if (self.shortest..=self.longest).contains(&length) && !is_something_else => {
+                Ok(Some(LENGTH_PREFIX + length))
+            }
+            Ok(_) | Err(_) => Err(FrameError { announced, looks_like }),
         }
     }
 
@@ -75,7 +86,7 @@ pub(crate) fn payload(frame: &[u8]) -> &[u8] {
     frame.get(LENGTH_PREFIX..).unwrap_or_default()
 }
 
-/// A length that no frame can have: the connection has to be closed.
+/// A length that no frame can have, or the beginning of another protocol: the connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameError {
     /// The length as it was read.
@@ -86,11 +97,10 @@ pub struct FrameError {
 
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "frame length {} is out of range", self.announced)?;
         match self.looks_like {
-            LooksLike::Tls => f.write_str(" (looks like TLS)"),
-            LooksLike::Http => f.write_str(" (looks like HTTP)"),
-            LooksLike::Nothing => Ok(()),
+            LooksLike::Tls => f.write_str("this looks like TLS, where plain Kafka is spoken"),
+            LooksLike::Http => f.write_str("this looks like HTTP, where Kafka is spoken"),
+            LooksLike::Nothing => write!(f, "frame length {} is out of range", self.announced),
         }
     }
 }
@@ -171,6 +181,31 @@ mod tests {
                 assert_eq!(splitter.next_frame(), Err(FrameError { announced, looks_like }));
             }
         }
+    }
+
+    #[test]
+    fn another_protocol_is_noticed_however_long_frames_may_be() {
+        for (prefix, looks_like) in
+            [(&[0x16, 3, 1, 2], LooksLike::Tls), (&[0x15, 3, 3, 0], LooksLike::Tls), (b"HTTP", LooksLike::Http)]
+        {
+            let announced = i32::from_be_bytes(*prefix);
+            for splitter in [Splitter::for_requests, Splitter::for_responses] {
+                let mut splitter = splitter(i32::MAX as usize);
+                splitter.push(BytesMut::from(&prefix[..]));
+                let error = splitter.next_frame().unwrap_err();
+                assert_eq!(error, FrameError { announced, looks_like });
+                assert!(error.to_string().starts_with("this looks like "), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_later_frame_may_have_any_length() {
+        let mut splitter = Splitter::for_responses(i32::MAX as usize);
+        splitter.push(BytesMut::from(&frame(b"1234")[..]));
+        assert!(splitter.next_frame().unwrap().is_some());
+        splitter.push(BytesMut::from(&[0x16, 3, 1, 2][..]));
+        assert_eq!(splitter.next_frame(), Ok(None));
     }
 
     #[test]

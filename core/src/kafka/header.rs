@@ -7,7 +7,7 @@ use nom::number::complete::{be_i16, be_i32};
 use nom::{IResult, Input};
 
 use super::api::ApiKey;
-use super::decode::{DecodeError, failure, prefix};
+use super::decode::{DecodeError, Elements, failure, prefix};
 use super::frame::{LENGTH_PREFIX, payload};
 use super::message::{Message, Request};
 use super::string::Str;
@@ -36,22 +36,31 @@ impl<'a> RequestHeader<'a> {
         Ok((header, frame.len() - body.len()))
     }
 
-    fn parse(input: &'a [u8]) -> IResult<&'a [u8], Self, DecodeError> {
+    /// The client id of a frame (length prefix included), without a look at what is behind it.
+    pub(crate) fn client_id(frame: &'a [u8]) -> Option<&'a str> {
+        prefix(payload(frame), Self::parse_fixed).ok().and_then(|(_, header)| header.client_id)
+    }
+
+    fn parse_fixed(input: &'a [u8]) -> IResult<&'a [u8], Self, DecodeError> {
         let (rest, (api_key, api_version, correlation_id)) = (be_i16, be_i16, be_i32).parse(input)?;
         let (rest, length) = string_length(rest, false)?;
-        let (mut rest, client_id) = match length {
+        let (rest, client_id) = match length {
             None => (rest, None),
             Some(length) => {
                 let (rest, bytes) = take(length)(rest)?;
                 (rest, Some(std::str::from_utf8(bytes).map_err(|_| failure(DecodeError::Utf8))?))
             }
         };
-        let header = Self { api_key, api_version, correlation_id, client_id };
+        Ok((rest, Self { api_key, api_version, correlation_id, client_id }))
+    }
+
+    fn parse(input: &'a [u8]) -> IResult<&'a [u8], Self, DecodeError> {
+        let (mut rest, header) = Self::parse_fixed(input)?;
         if let Some(api) = header.api()
-            && api.known_versions().contains(api_version)
-            && api.is_flexible(api_version)
+            && api.known_versions().contains(header.api_version)
+            && api.is_flexible(header.api_version)
         {
-            (rest, ()) = tagged_fields(rest, |_, _| Ok(()))?;
+            (rest, ()) = tagged_fields(rest, &Elements::new(), |_, _| Ok(()))?;
         }
         Ok((rest, header))
     }
@@ -102,7 +111,7 @@ impl ResponseHeader {
     fn parse<I: Input<Item = u8>>(input: I, api: ApiKey, version: i16) -> IResult<I, Self, DecodeError> {
         let (mut rest, correlation_id) = be_i32(input)?;
         if Self::is_flexible(api, version) {
-            (rest, ()) = tagged_fields(rest, |_, _| Ok(()))?;
+            (rest, ()) = tagged_fields(rest, &Elements::new(), |_, _| Ok(()))?;
         }
         Ok((rest, Self { correlation_id }))
     }
@@ -121,36 +130,61 @@ impl ResponseHeader {
     }
 }
 
+/// What no frame can hold: its length would be above `i32::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameTooLong;
+
 /// A whole request frame, length prefix included.
 ///
 /// # Panics
 /// When the version is not one of [`ApiKey::known_versions`].
 pub fn request_frame<R: Request>(correlation_id: i32, client_id: Option<&str>, version: i16, request: &R) -> Bytes {
     let header = RequestHeader { api_key: R::KEY.into(), api_version: version, correlation_id, client_id };
-    frame(|out| {
+    let frame = frame(LONGEST, |out| {
         header.encode(out);
         request.encode(version, out);
-    })
+    });
+    frame.expect(
+        "a request is at most as long as the longest that is accepted, which is far below what a frame can hold",
+    )
 }
 
-/// A whole response frame, length prefix included.
+/// A whole response frame, length prefix included, of what one request or one broker's answer has brought. What is merged
+/// of several answers may be too long for a frame: see [`merged_response_frame`].
 ///
 /// # Panics
 /// When the version is not one of [`ApiKey::known_versions`].
 pub fn response_frame<M: Message>(correlation_id: i32, version: i16, response: &M) -> Bytes {
-    frame(|out| {
+    let frame = merged_response_frame(correlation_id, version, response);
+    frame.expect("one frame is not twice as long in another version, and the longest that is accepted is 1 GiB")
+}
+
+/// As [`response_frame`], of any length.
+///
+/// # Panics
+/// When the version is not one of [`ApiKey::known_versions`].
+pub fn merged_response_frame<M: Message>(
+    correlation_id: i32,
+    version: i16,
+    response: &M,
+) -> Result<Bytes, FrameTooLong> {
+    frame(LONGEST, |out| {
         ResponseHeader { correlation_id }.encode(M::KEY, version, out);
         response.encode(version, out);
     })
 }
 
-fn frame(write: impl FnOnce(&mut BytesMut)) -> Bytes {
+/// Longest frame, without its length prefix.
+const LONGEST: usize = i32::MAX as usize;
+
+fn frame(longest: usize, write: impl FnOnce(&mut BytesMut)) -> Result<Bytes, FrameTooLong> {
     let mut out = BytesMut::with_capacity(256);
     out.put_i32(0);
     write(&mut out);
-    let length = i32::try_from(out.len() - LENGTH_PREFIX).expect("a frame is made of frames that were below 2 GiB");
+    let length = out.len() - LENGTH_PREFIX;
+    let length = i32::try_from(length).ok().filter(|_| length <= longest).ok_or(FrameTooLong)?;
     out[..LENGTH_PREFIX].copy_from_slice(&length.to_be_bytes());
-    out.freeze()
+    Ok(out.freeze())
 }
 
 #[cfg(test)]
@@ -193,6 +227,37 @@ mod tests {
         let (header, body) = RequestHeader::decode(&tagged).unwrap();
         assert_eq!(header.client_id, Some("c"));
         assert_eq!(FetchRequest::decode(&tagged.freeze().slice(body..), 12), Ok(FetchRequest::default()));
+    }
+
+    #[test]
+    fn what_no_frame_can_hold_is_said() {
+        let content = |length| move |out: &mut BytesMut| out.put_bytes(7, length);
+        assert_eq!(frame(5, content(5)), Ok(Bytes::from_static(&[0, 0, 0, 5, 7, 7, 7, 7, 7])));
+        assert_eq!(frame(5, content(6)), Err(FrameTooLong));
+    }
+
+    #[test]
+    fn the_tags_of_a_header_are_counted_and_ascend() {
+        let header = |tags: &[u8]| {
+            let mut frame = BytesMut::from(&[0, 0, 0, 0, 0, 12, 0, 4, 0, 0, 0, 1, 0, 1, b'c'][..]);
+            frame.put_slice(tags);
+            frame.put_slice(b"body");
+            frame
+        };
+        let mut too_many = BytesMut::new();
+        // 2^20 + 1 fields of two bytes, as a varint.
+        too_many.put_slice(&[0x81, 0x80, 0x40]);
+        too_many.put_bytes(0, 2 * (1 << 20) + 2);
+        for (tags, error) in [
+            (&[2, 0, 0, 7, 1, 9][..], None),
+            (&[2, 7, 0, 0, 0], Some(DecodeError::TagOrder)),
+            (&[2, 7, 0, 7, 0], Some(DecodeError::TagOrder)),
+            (&too_many, Some(DecodeError::TooMany)),
+        ] {
+            let frame = header(tags);
+            assert_eq!(RequestHeader::decode(&frame).err(), error);
+            assert_eq!(RequestHeader::client_id(&frame), Some("c"), "whatever follows");
+        }
     }
 
     #[test]

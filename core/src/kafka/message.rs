@@ -105,7 +105,7 @@ macro_rules! message {
                 let mut value = Self::default();
                 $($crate::kafka::message::field!(read (value.$field) rest layout $($rules)*);)*
                 if layout.flexible {
-                    (rest, ()) = $crate::kafka::wire::tagged_fields(rest, |tag, content| {
+                    (rest, ()) = $crate::kafka::wire::tagged_fields(rest, rest.elements(), |tag, content| {
                         let _ = (tag, content);
                         $($crate::kafka::message::field!(read_tag (value.$field) tag content layout $($rules)*);)*
                         Ok(())

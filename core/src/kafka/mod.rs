@@ -78,7 +78,7 @@ pub use fetch_patch::{
 pub use find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
 pub(crate) use frame::payload;
 pub use frame::{FrameError, LooksLike, Splitter};
-pub use header::{RequestHeader, ResponseHeader, request_frame, response_frame};
+pub use header::{FrameTooLong, RequestHeader, ResponseHeader, merged_response_frame, request_frame, response_frame};
 pub use heartbeat::{HeartbeatRequest, HeartbeatResponse};
 pub use init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 pub use join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse, JoinGroupResponseMember};

@@ -63,11 +63,11 @@ fn request<'a>(
             let (behind, records) = nullable_bytes(behind, layout)?;
             let end = body_len - behind.len();
             visit(ProducedPartition { topic, index, records: records.map(|records| end - records.len()..end) });
-            (after, _) = tags(behind, layout, &[])?;
+            (after, _) = tags(behind, layout, &elements, &[])?;
         }
-        (rest, _) = tags(after, layout, &[])?;
+        (rest, _) = tags(after, layout, &elements, &[])?;
     }
-    let (rest, _) = tags(rest, layout, &[])?;
+    let (rest, _) = tags(rest, layout, &elements, &[])?;
     Ok((rest, ProduceHead { transactional_id, acks, timeout_ms }))
 }
 
@@ -108,12 +108,12 @@ fn response<'a>(
             leader_hints |= found;
             after = behind;
         }
-        let (after, found) = tags(after, layout, &[])?;
+        let (after, found) = tags(after, layout, &elements, &[])?;
         leader_hints |= found;
         rest = after;
     }
     let (rest, throttle_time_ms) = if layout.version >= 1 { be_i32(rest)? } else { (rest, 0) };
-    let (rest, found) = tags(rest, layout, &[])?;
+    let (rest, found) = tags(rest, layout, &elements, &[])?;
     leader_hints |= found;
     Ok((rest, ProduceAnswer { throttle_time_ms, leader_hints }))
 }
@@ -132,13 +132,13 @@ fn partition_response<'a>(input: &'a [u8], layout: Layout, elements: &Elements) 
         for _ in 0..errors {
             let (behind, _) = be_i32(after)?;
             let (behind, _) = nullable_string(behind, layout)?;
-            let (behind, found) = tags(behind, layout, &[])?;
+            let (behind, found) = tags(behind, layout, elements, &[])?;
             leader_hints |= found;
             after = behind;
         }
         (rest, _) = nullable_string(after, layout)?;
     }
-    let (rest, found) = tags(rest, layout, &[])?;
+    let (rest, found) = tags(rest, layout, elements, &[])?;
     Ok((rest, (index, error, leader_hints | found)))
 }
 

@@ -65,12 +65,12 @@ pub(crate) fn nullable_array_length<'a>(
 }
 
 /// Skips the tagged fields of a struct, if it has any; `allowed` are those that may be passed on. True if there are others.
-pub(crate) fn tags<'a>(input: &'a [u8], layout: Layout, allowed: &[u32]) -> Scanned<'a, bool> {
+pub(crate) fn tags<'a>(input: &'a [u8], layout: Layout, elements: &Elements, allowed: &[u32]) -> Scanned<'a, bool> {
     if !layout.flexible {
         return Ok((input, false));
     }
     let mut others = false;
-    let (rest, ()) = tagged_fields(input, |tag, _| {
+    let (rest, ()) = tagged_fields(input, elements, |tag, _| {
         others |= !allowed.contains(&tag);
         Ok(())
     })?;

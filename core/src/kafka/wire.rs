@@ -6,7 +6,7 @@ use nom::multi::count;
 use nom::number::complete::{be_i8, be_i16, be_i32, be_i64, be_u8};
 use nom::{IResult, Input, Parser};
 
-use super::decode::{Cursor, DecodeError, Parsed, failure};
+use super::decode::{Cursor, DecodeError, Elements, Parsed, failure};
 use super::error_code::ErrorCode;
 use super::string::Str;
 
@@ -152,14 +152,20 @@ fn put_compact_length(out: &mut BytesMut, length: Option<usize>) {
     put_unsigned_varint(out, length);
 }
 
-/// Walks a section of tagged fields; `field` gets each tag with its content.
+/// Walks a section of tagged fields; `field` gets each tag with its content. Tags ascend, so each comes once (KIP-482).
 pub(crate) fn tagged_fields<I: Input<Item = u8>>(
     input: I,
+    elements: &Elements,
     mut field: impl FnMut(u32, I) -> Result<(), DecodeError>,
 ) -> IResult<I, (), DecodeError> {
     let (mut rest, fields) = unsigned_varint(input)?;
+    elements.take(fields as usize)?;
+    let mut last = None;
     for _ in 0..fields {
         let (after, tag) = unsigned_varint(rest)?;
+        if last.replace(tag).is_some_and(|last| last >= tag) {
+            return Err(failure(DecodeError::TagOrder));
+        }
         let (after, length) = unsigned_varint(after)?;
         let (after, content) = take(length)(after)?;
         field(tag, content).map_err(failure)?;

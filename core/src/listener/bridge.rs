@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::config::ClusterKind;
 use crate::kafka::{
-    ApiKey, DecodeError, Message, Request, ResponseHeader, Str, VersionRange, request_frame, response_frame,
+    ApiKey, DecodeError, Message, Request, ResponseHeader, Str, VersionRange, merged_response_frame, request_frame,
 };
 use crate::listener::request::{Reply, RequestHead, Undecodable};
 
@@ -135,9 +135,9 @@ impl Bridge {
         patch(&mut frame[body_at..], self.broker_version)
     }
 
-    /// The answer in the client's version.
+    /// The answer in the client's version, of one broker or put together of several.
     pub(crate) fn answer<M: Message>(&self, response: &M) -> Reply {
-        Reply::Answer(vec![response_frame(self.correlation_id, self.client_version, response)])
+        Reply::merged(merged_response_frame(self.correlation_id, self.client_version, response))
     }
 
     /// A broker's answer, passed on as it is.

@@ -47,13 +47,18 @@ pub(super) fn answer(
     })
 }
 
-/// Partitions that a request may ask for although it must name topics twice for that.
+/// Topics, and partitions, that a request may ask for although it must name topics twice for that.
 const REPEATED: usize = 10_000;
 
-/// Whether the answer would hold more partitions than there are, by far: some bytes of a name would cost megabytes.
+/// Whether the answer would hold more topics or partitions than there are, by far: some bytes of a name or of an id would
+/// cost megabytes.
 fn repeats(snapshot: &Snapshot, asked: &[MetadataRequestTopic]) -> bool {
-    let of = |asked: &MetadataRequestTopic| find(snapshot, asked).map_or(0, |topic| topic.partitions.len());
-    asked.iter().map(of).sum::<usize>() > snapshot.partition_count().max(REPEATED)
+    let (mut topics, mut partitions) = (0, 0);
+    for topic in asked.iter().filter_map(|asked| find(snapshot, asked)) {
+        topics += 1;
+        partitions += topic.partitions.len();
+    }
+    topics > snapshot.topics().len().max(REPEATED) || partitions > snapshot.partition_count().max(REPEATED)
 }
 
 fn find<'a>(snapshot: &'a Snapshot, asked: &MetadataRequestTopic) -> Option<&'a Topic> {

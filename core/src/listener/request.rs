@@ -12,7 +12,7 @@ pub(crate) use crate::broker::Fate;
 use crate::cluster::{Address, Answer, Cluster, Question};
 use crate::context::Context;
 use crate::input::{BrokerConnectionId, ClientId};
-use crate::kafka::{ApiKey, RequestHeader};
+use crate::kafka::{ApiKey, FrameTooLong, RequestHeader};
 use crate::listener::RequestId;
 
 /// A request as the client sent it, its header parsed.
@@ -33,7 +33,7 @@ pub(crate) struct RequestHead {
 impl RequestHead {
     /// What the client calls itself; null stays null.
     pub(crate) fn client_id(&self) -> Option<&str> {
-        RequestHeader::decode(&self.frame).ok().and_then(|(header, _)| header.client_id)
+        RequestHeader::client_id(&self.frame)
     }
 
     /// The body behind the header.
@@ -116,6 +116,19 @@ pub(crate) enum Reply {
     Silence,
     /// No honest answer exists: the connection is closed.
     Close,
+}
+
+impl Reply {
+    /// An answer put together of those of several brokers.
+    pub(crate) fn merged(frame: Result<Bytes, FrameTooLong>) -> Self {
+        frame.map_or_else(
+            |FrameTooLong| {
+                tracing::warn!("what the brokers have answered together is longer than 2 GiB, connection closed");
+                Self::Close
+            },
+            |frame| Self::Answer(vec![frame]),
+        )
+    }
 }
 
 /// What became of a part.
@@ -212,4 +225,15 @@ pub(crate) enum Decision {
     ForgetPartitionOwner { topic: String, partition: i32, by: Address },
     /// Drop this route, if it leads to who refused.
     ForgetCoordinator { group: String, by: Address },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_no_frame_can_hold_ends_the_connection() {
+        assert!(matches!(Reply::merged(Err(FrameTooLong)), Reply::Close));
+        assert!(matches!(Reply::merged(Ok(Bytes::from_static(b"x"))), Reply::Answer(pieces) if pieces == ["x"]));
+    }
 }

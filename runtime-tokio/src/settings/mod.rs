@@ -19,6 +19,9 @@ pub use table::{SETTINGS, Setting};
 /// Bucket names from public documentation: whoever takes them gets the blobs of everybody who copied the example.
 const EXAMPLE_BUCKETS: &[&str] = &["kafscale-lfs", "kafscale-lfs-dev", "kafscale-lfs-staging", "kafscale-example"];
 
+/// A request may have to be encoded anew in a version that takes more room, and no frame can be longer than 2 GiB.
+const LONGEST_REQUEST: usize = 1 << 30;
+
 /// S3 refuses smaller parts, the last one excepted.
 const SMALLEST_PART: i64 = 5 * 1024 * 1024;
 
@@ -194,7 +197,7 @@ fn listener(given: &Given<'_>, kafka_address: &str) -> Result<ListenerConfig, Se
     Ok(ListenerConfig {
         advertised_host: given.text("KAFSCALE_PROXY_ADVERTISED_HOST").unwrap_or_default(),
         advertised_port: advertised_port.or_else(|| parse::port(kafka_address)).unwrap_or(9092),
-        request_max_bytes: given.size("KAFSCALE_PROXY_REQUEST_MAX_BYTES")?.min(i32::MAX as usize),
+        request_max_bytes: given.size("KAFSCALE_PROXY_REQUEST_MAX_BYTES")?.min(LONGEST_REQUEST),
         inflight_requests_per_client: given.size("KAFSCALE_PROXY_CLIENT_INFLIGHT_REQUESTS")?,
         inflight_bytes_per_client: given.size("KAFSCALE_PROXY_CLIENT_INFLIGHT_BYTES")?,
         frame_memory_bytes: given.size("KAFSCALE_PROXY_FRAME_MEMORY_BYTES")?,

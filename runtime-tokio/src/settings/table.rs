@@ -162,7 +162,7 @@ pub const SETTINGS: &[Setting] = &[
         "request-max-bytes",
         "BYTES",
         "104857600",
-        "Largest Kafka request, bytes",
+        "Largest Kafka request, bytes; at most 1073741824",
     ),
     Setting::new(
         LIMITS,

@@ -6,9 +6,10 @@ use proptest::prelude::{ProptestConfig, any, proptest};
 
 use super::{damaged, encoded, for_every_message, sample, versions};
 use crate::kafka::message::Message;
+use crate::kafka::wire::put_unsigned_varint;
 use crate::kafka::{
     DecodeError, DeleteGroupsRequest, FetchPartition, FetchRequest, FetchTopic, MAX_ELEMENTS, PartitionProduceData,
-    ProduceRequest, TopicProduceData,
+    ProduceRequest, TopicProduceData, scan_produce_request,
 };
 
 proptest! {
@@ -118,6 +119,30 @@ fn unknown_tagged_fields_are_skipped_and_not_written_again() {
     let decoded = ProduceRequest::decode(&tagged.freeze(), 9).unwrap();
     assert_eq!(decoded, request);
     assert_eq!(encoded(&decoded, 9), plain);
+}
+
+#[test]
+fn tagged_fields_are_counted_and_ascend() {
+    let plain = encoded(&ProduceRequest { acks: 1, ..ProduceRequest::default() }, 9);
+    let decode = |tags: &[u8]| {
+        let mut tagged = BytesMut::from(&plain[..plain.len() - 1]);
+        tagged.put_slice(tags);
+        let scanned = scan_produce_request(&tagged, 9, |_| ()).map(|_| ());
+        assert_eq!(ProduceRequest::decode(&tagged.freeze(), 9).map(|_| ()), scanned);
+        scanned
+    };
+    assert_eq!(decode(&[2, 3, 0, 2, 0]), Err(DecodeError::TagOrder));
+    assert_eq!(decode(&[2, 3, 0, 3, 0]), Err(DecodeError::TagOrder));
+    let fields = u32::try_from(MAX_ELEMENTS).unwrap();
+    for (count, expected) in [(fields, Ok(())), (fields + 1, Err(DecodeError::TooMany))] {
+        let mut tags = BytesMut::new();
+        put_unsigned_varint(&mut tags, count);
+        for tag in 0..count {
+            put_unsigned_varint(&mut tags, tag);
+            tags.put_u8(0);
+        }
+        assert_eq!(decode(&tags), expected);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use crate::cluster::Address;
 use crate::kafka::{
     ApiKey, DecodeError, ErrorCode, Message, PartitionProduceResponse, ProduceRequest, ProduceResponse, RequestHeader,
-    ResponseHeader, Str, TopicProduceResponse, batches, request_frame, response_frame, scan_produce_request,
+    ResponseHeader, Str, TopicProduceResponse, batches, merged_response_frame, request_frame, scan_produce_request,
     scan_produce_response,
 };
 use crate::listener::lane_table::{LaneId, LaneTable};
@@ -129,7 +129,7 @@ impl Produce {
         let bytes = match &entries {
             Entries::All => self.frame.clone(),
             Entries::Some(entries) => {
-                let client_id = RequestHeader::decode(&self.frame).ok().and_then(|(header, _)| header.client_id);
+                let client_id = RequestHeader::client_id(&self.frame);
                 request_frame(self.correlation_id, client_id, self.version, &self.excerpt(entries))
             }
         };
@@ -238,7 +238,7 @@ impl Produce {
             TopicProduceResponse { partition_responses: answers.collect(), name: topic.name }
         });
         let response = ProduceResponse { responses: responses.collect(), throttle_time_ms: self.throttle_time_ms };
-        Reply::Answer(vec![response_frame(self.correlation_id, self.version, &response)])
+        Reply::merged(merged_response_frame(self.correlation_id, self.version, &response))
     }
 
     fn take_part(&mut self, part: Part) -> Option<Entries> {

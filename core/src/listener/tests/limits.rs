@@ -90,6 +90,17 @@ fn a_topic_named_over_and_over_does_not_blow_an_answer_up() {
 }
 
 #[test]
+fn a_topic_without_partitions_named_over_and_over_does_not_either() {
+    let mut bench = Bench::new();
+    bench.put("/kafscale/metadata/snapshot", &SNAPSHOT.replace(r#""Topic":"t","#, r#""ErrorCode":29,"Topic":"t","#));
+    bench.run();
+    bench.send(&named_metadata(10));
+    assert!(bench.answer().is_some());
+    bench.send(&named_metadata(10_001));
+    assert!(bench.answer().is_none() && bench.is_closed());
+}
+
+#[test]
 fn answers_that_cost_nothing_to_ask_for_leave_in_bounded_portions() {
     let mut bench = Bench::with_partitions(5_000);
     bench.send(&metadata(1));
