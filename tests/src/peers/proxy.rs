@@ -23,6 +23,8 @@ pub struct Proxy {
     pub health: Http,
     /// LFS HTTP API.
     pub lfs: Http,
+    /// Metrics server.
+    pub metrics: Http,
     // Its log lies there.
     _folder: TempDir,
 }
@@ -35,7 +37,7 @@ impl Proxy {
     pub fn start(etcd: &str, store: &Store, settings: &[(&str, &str)]) -> Self {
         let binary = std::env::var(BINARY).unwrap_or_else(|_| panic!("{BINARY} names no proxy; use tests/run"));
         let folder = tempfile::tempdir().expect("the temporary folder can be written");
-        let [kafka, health, lfs] = [(); 3].map(|()| format!("127.0.0.1:{}", free_port()));
+        let [kafka, health, lfs, metrics] = [(); 4].map(|()| format!("127.0.0.1:{}", free_port()));
         let mut environment: BTreeMap<&str, &str> = BTreeMap::from([
             ("KAFSCALE_PROXY_ADDR", kafka.as_str()),
             ("KAFSCALE_PROXY_HEALTH_ADDR", &health),
@@ -43,6 +45,7 @@ impl Proxy {
             ("KAFSCALE_PROXY_ETCD_ENDPOINTS", etcd),
             ("KAFSCALE_PROXY_LFS_ENABLED", "true"),
             ("KAFSCALE_LFS_PROXY_HTTP_ADDR", &lfs),
+            ("KAFSCALE_LFS_PROXY_METRICS_ADDR", &metrics),
             ("KAFSCALE_LFS_PROXY_ID", "proxy-under-test"),
             ("KAFSCALE_LFS_PROXY_S3_BUCKET", s3::BUCKET),
             ("KAFSCALE_LFS_PROXY_S3_REGION", "us-east-1"),
@@ -60,7 +63,8 @@ impl Proxy {
         }
         command.envs(environment);
         let process = Process::start("kafscale-proxy", &mut command, &folder.path().join("log"));
-        Self { process, kafka, health: Http::new(&health), lfs: Http::new(&lfs), _folder: folder }
+        let [health, lfs, metrics] = [&health, &lfs, &metrics].map(|address| Http::new(address));
+        Self { process, kafka, health, lfs, metrics, _folder: folder }
     }
 
     /// Waits until `/readyz` says 200.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::free_port;
 
@@ -14,14 +14,14 @@ pub struct Relay {
     address: SocketAddr,
     target: String,
     // Ends the listener and, with it, every connection.
-    open: Mutex<Option<AbortHandle>>,
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Relay {
     /// A way to the server at `host:port`.
     pub async fn start(target: &str) -> Self {
         let address = (Ipv4Addr::LOCALHOST, free_port()).into();
-        let relay = Self { address, target: target.to_owned(), open: Mutex::default() };
+        let relay = Self { address, target: target.to_owned(), task: Mutex::default() };
         relay.restore().await;
         relay
     }
@@ -33,18 +33,26 @@ impl Relay {
 
     /// Breaks all connections and refuses new ones.
     pub fn cut(&self) {
-        if let Some(task) = self.open.lock().expect("nobody panics while holding it").take() {
+        if let Some(task) = self.task.lock().expect("nobody panics while holding it").as_ref() {
             task.abort();
         }
     }
 
-    /// Lets new connections pass again.
+    /// Lets new connections pass, after [`Relay::cut`].
     pub async fn restore(&self) {
+        let former = self.task.lock().expect("nobody panics while holding it").take();
+        if let Some(former) = former {
+            // Its port is free when it has ended, however it ended.
+            former.abort();
+            let _ = former.await;
+        }
         let listener = TcpListener::bind(self.address).await.expect("the port was free and is nobody else's");
         let target = self.target.clone();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((mut client, _)) = listener.accept().await {
+                // Those that have ended are not kept.
+                while connections.try_join_next().is_some() {}
                 let target = target.clone();
                 connections.spawn(async move {
                     if let Ok(mut server) = TcpStream::connect(&target).await {
@@ -54,7 +62,7 @@ impl Relay {
                 });
             }
         });
-        *self.open.lock().expect("nobody panics while holding it") = Some(task.abort_handle());
+        *self.task.lock().expect("nobody panics while holding it") = Some(task);
     }
 }
 

@@ -6,4 +6,6 @@ mod etcd_outage;
 mod harness;
 mod keep_or_delete;
 mod large_upload;
+mod metrics;
 mod mock_cluster;
+mod soak;
