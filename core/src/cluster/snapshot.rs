@@ -64,6 +64,37 @@ impl Indexes {
             Self::Listed(indexes) => index >= 0 && indexes.contains(&index),
         }
     }
+
+    fn count(&self) -> usize {
+        match self {
+            Self::Below(end) => usize::try_from(*end).unwrap_or(0),
+            Self::Listed(indexes) => indexes.range(0..).count(),
+        }
+    }
+
+    fn nth(&self, place: u32) -> Option<i32> {
+        match self {
+            Self::Below(end) => i32::try_from(place).ok().filter(|index| index < end),
+            Self::Listed(indexes) => indexes.range(0..).nth(place as usize).copied(),
+        }
+    }
+}
+
+impl Topic {
+    /// Whether it has a partition of this index.
+    pub(crate) fn has_partition(&self, index: i32) -> bool {
+        self.indexes.contain(index)
+    }
+
+    /// How many partitions it has, each index counted once.
+    pub(crate) fn partition_count(&self) -> u32 {
+        u32::try_from(self.indexes.count()).unwrap_or(u32::MAX)
+    }
+
+    /// The index of the partition at this place, in ascending order.
+    pub(crate) fn nth_partition(&self, place: u32) -> Option<i32> {
+        self.indexes.nth(place)
+    }
 }
 
 /// A partition of the snapshot. Its leader is left out on purpose: the write owner is the holder of the lease.
@@ -133,7 +164,7 @@ impl Snapshot {
 
     /// Whether the topic of this name is listed and has no such partition. No topic has a negative one.
     pub(crate) fn lacks(&self, topic: &str, partition: i32) -> bool {
-        partition < 0 || self.topic(topic).is_some_and(|topic| !topic.indexes.contain(partition))
+        partition < 0 || self.topic(topic).is_some_and(|topic| !topic.has_partition(partition))
     }
 
     /// The topic with this id; the first, should there be several.

@@ -12,6 +12,23 @@ pub(crate) struct Asked {
     pub(crate) snapshot: bool,
 }
 
+impl Asked {
+    /// With this question asked too.
+    pub(crate) fn and(mut self, question: &Question) -> Self {
+        match question {
+            Question::Freshness => self.freshness = true,
+            Question::Snapshot => self.snapshot = true,
+            Question::PartitionOwner { .. }
+            | Question::PartitionOwners
+            | Question::Coordinator { .. }
+            | Question::Coordinators
+            | Question::Generation { .. }
+            | Question::CommittedPartitions { .. } => {}
+        }
+        self
+    }
+}
+
 /// What is known of the brokers for a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {

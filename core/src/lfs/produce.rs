@@ -21,7 +21,7 @@ use crate::time::Monotonic;
 use crate::timers::Timer;
 
 use super::Decision;
-use super::broker_choice;
+use super::broker_choice::{self, Asked};
 use super::budget::Reserved;
 use super::call::Call;
 use super::cleanup::{LeftObject, LeftUpload, Leftovers, Unwanted};
@@ -29,7 +29,7 @@ use super::envelope::Envelope;
 use super::link::{Fact, Link};
 use super::log_text::Printable;
 use super::object_key;
-use super::partitioner::partition_of;
+use super::partitioner;
 use super::produce_request::{self, ProduceRequest};
 use super::publish::{Publish, Published};
 use super::purpose::UploadStep;
@@ -59,8 +59,8 @@ pub(crate) struct Produce {
 enum State {
     /// The topic's identity is being read.
     ReadingGeneration,
-    /// The cluster state is being read once, for it was stale.
-    Refreshing { before: TopicGeneration },
+    /// The cluster state is being read, for it was stale or lacks the partition; each is asked for once.
+    Refreshing { before: TopicGeneration, asked: Asked },
     /// A broker is being connected.
     Reaching { before: TopicGeneration, partition: Partition, reach: Reach },
     /// The first share of memory is not free yet.
@@ -85,7 +85,7 @@ pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
     file: "core/src/lfs/produce.rs",
     start: "ReadingGeneration",
     moves: &[
-        ("ReadingGeneration", "Refreshing", "read, but the cluster state is stale"),
+        ("ReadingGeneration", "Refreshing", "read, but the cluster state is stale or lacks the partition"),
         ("Refreshing", "ReadingGeneration", "the cluster state is fresh"),
         ("ReadingGeneration", "Reaching", "read"),
         ("Refreshing", "Reaching", "the cluster state is fresh"),
@@ -164,11 +164,11 @@ impl Produce {
     pub(crate) fn on_answer(&mut self, call: &mut Call<'_, '_>, question: &Question, answer: Answer) {
         match std::mem::replace(&mut self.state, State::Over) {
             State::ReadingGeneration => match answer {
-                Answer::Generation(before) => self.gate(call, before, false),
+                Answer::Generation(before) => self.gate(call, before, Asked::default()),
                 Answer::Unreadable(reason) => self.refuse_unreadable(call, &reason),
                 Answer::Learned | Answer::CommittedPartitions(_) => self.enter(State::ReadingGeneration),
             },
-            State::Refreshing { before } => self.gate(call, before, true),
+            State::Refreshing { before, asked } => self.gate(call, before, asked.and(question)),
             State::Reaching { before, partition, mut reach } => {
                 let reached = reach.on_answer(call, &partition, &mut self.link, question);
                 self.enter(State::Reaching { before, partition, reach });
@@ -400,9 +400,9 @@ impl Produce {
     }
 
     /// The TTL check before anything is uploaded, then the choice of the partition.
-    fn gate(&mut self, call: &mut Call<'_, '_>, before: TopicGeneration, asked: bool) {
+    fn gate(&mut self, call: &mut Call<'_, '_>, before: TopicGeneration, asked: Asked) {
         let now = call.ctx.now.monotonic;
-        let may_serve = broker_choice::may_serve(call.cluster, &call.shared.config, now, asked);
+        let may_serve = broker_choice::may_serve(call.cluster, &call.shared.config, now, asked.freshness);
         match if planted(Bug::UploadBeforeBroker) { Ok(true) } else { may_serve } {
             Ok(true) => match self.choose_partition(call) {
                 Ok(index) => {
@@ -416,29 +416,23 @@ impl Produce {
                     self.enter(State::Reaching { before, partition, reach });
                     self.on_reached(call, reached);
                 }
-                Err(error) => self.refuse(call, &error),
+                // It may just have been added.
+                Err(_) if !asked.snapshot => self.refresh(call, before, asked, Question::Snapshot),
+                Err(lacking) => self.refuse(call, &ApiError::new(Code::InvalidPartition, lacking.to_string())),
             },
-            Ok(false) => {
-                self.enter(State::Refreshing { before });
-                let exchange = self.requester.exchange();
-                call.out.push(Decision::Ask { question: Question::Freshness, exchange });
-            }
+            Ok(false) => self.refresh(call, before, asked, Question::Freshness),
             Err(reason) => self.refuse(call, &not_serving(reason)),
         }
     }
 
-    fn choose_partition(&self, call: &Call<'_, '_>) -> Result<i32, ApiError> {
+    fn refresh(&mut self, call: &mut Call<'_, '_>, before: TopicGeneration, asked: Asked, question: Question) {
+        self.enter(State::Refreshing { before, asked });
+        call.out.push(Decision::Ask { question, exchange: self.requester.exchange() });
+    }
+
+    fn choose_partition(&self, call: &Call<'_, '_>) -> Result<i32, partitioner::Lacking> {
         let topic = call.cluster.snapshot().and_then(|snapshot| snapshot.topic(&self.request.topic));
-        let count = topic.map_or(0, |topic| u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX));
-        match (self.request.partition, &self.request.key) {
-            (Some(index), _) if count > 0 && index.unsigned_abs() >= count => {
-                let message = format!("the topic has {count} partitions, so the last one is {}", count - 1);
-                Err(ApiError::new(Code::InvalidPartition, message))
-            }
-            (Some(index), _) => Ok(index),
-            (None, Some(key)) => Ok(partition_of(key, count)),
-            (None, None) => Ok(0),
-        }
+        partitioner::choose(topic, self.request.partition, self.request.key.as_deref())
     }
 
     fn on_reached(&mut self, call: &mut Call<'_, '_>, reached: Reached) {

@@ -205,6 +205,10 @@ impl Publish {
 
     fn send(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>) -> Published {
         let Some(open) = link.as_mut().filter(|open| open.is_ready()) else { return Published::Pending };
+        if call.cluster.lacks_partition(&self.partition.topic, self.partition.index) {
+            // Chosen when the topic was another one, or was not listed yet.
+            return Published::Ended(Ending::TopicChanged, None);
+        }
         let deadline = call.ctx.now.monotonic + ANSWER;
         open.send(call, self.frame.clone(), CORRELATION_ID, deadline);
         self.enter(Phase::Sent);

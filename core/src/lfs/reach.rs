@@ -84,18 +84,8 @@ impl Reach {
         link: &mut Option<Link>,
         question: &Question,
     ) -> Reached {
-        let Phase::Choosing(mut asked) = self.phase else { return Reached::Pending };
-        match question {
-            Question::Freshness => asked.freshness = true,
-            Question::Snapshot => asked.snapshot = true,
-            Question::PartitionOwner { .. }
-            | Question::PartitionOwners
-            | Question::Coordinator { .. }
-            | Question::Coordinators
-            | Question::Generation { .. }
-            | Question::CommittedPartitions { .. } => {}
-        }
-        self.choose(call, partition, link, asked)
+        let Phase::Choosing(asked) = self.phase else { return Reached::Pending };
+        self.choose(call, partition, link, asked.and(question))
     }
 
     /// The link is ready. Dialling takes time, and what was fresh when it began may be too old to send anything now.

@@ -67,14 +67,65 @@ fn stored() -> Bench {
     bench
 }
 
+const BROKERS: &str = r#"{"Brokers":[{"NodeID":0,"Host":"zero","Port":1}],"Topics":[TOPICS]}"#;
+
+/// The answer to what came before the upload, with these topics before and after the one read of the snapshot.
+fn asked_once(headers: &[(&'static str, &str)], before: &str, after: &str) -> Vec<String> {
+    let mut bench = Bench::new(LfsConfig { static_backends: Vec::new(), ..small_parts() });
+    learn(&mut bench, &BROKERS.replace("TOPICS", before), &[]);
+    bench.produce(ONE, headers);
+    bench.generation(ONE, TopicGeneration::Absent);
+    let log = bench.read();
+    if log[1] != "ask snapshot" {
+        return log[1..].to_vec();
+    }
+    learn(&mut bench, &BROKERS.replace("TOPICS", after), &[]);
+    bench.answer(ONE, Question::Snapshot, Answer::Learned);
+    let mut log = bench.read();
+    log.insert(0, "ask snapshot".into());
+    log
+}
+
 #[test]
 fn partitions_that_do_not_exist_are_refused_before_anything_is_stored() {
-    for (given, expected) in [("2", "connect"), ("3", "400 invalid_partition")] {
-        let mut bench = discovered();
-        bench.produce(ONE, &[("x-kafka-partition", given)]);
-        bench.generation(ONE, TopicGeneration::Absent);
-        assert!(bench.read()[1].starts_with(expected), "partition {given}");
+    let topic = |partitions: &str| format!(r#"{{"Topic":"t","Partitions":{partitions}}}"#);
+    let three = topic(r#"[{"Partition":0},{"Partition":1},{"Partition":2}]"#);
+    let four = topic(r#"[{"Partition":0},{"Partition":1},{"Partition":2},{"Partition":3}]"#);
+    let holes = topic(r#"[{"Partition":2},{"Partition":5}]"#);
+    let (none, failed) = (topic("null"), r#"{"Topic":"t","ErrorCode":5}"#.to_owned());
+    let (given, key) = (|partition| [("x-kafka-partition", partition)], [("x-kafka-key", "YQ==")]);
+    let refused = ["ask snapshot", "400 invalid_partition"];
+    assert_eq!(asked_once(&given("2"), &three, &three), ["connect zero:1"]);
+    assert_eq!(asked_once(&given("3"), &three, &three), refused);
+    assert_eq!(asked_once(&given("3"), &three, &four), ["ask snapshot", "connect zero:1"], "it was just added");
+    assert_eq!(asked_once(&given("0"), &holes, &holes), refused);
+    assert_eq!(asked_once(&given("5"), &holes, &holes), ["connect zero:1"]);
+    assert_eq!(asked_once(&[], &holes, &holes), ["connect zero:1"]);
+    for headers in [&[][..], &key, &given("0")] {
+        assert_eq!(asked_once(headers, &none, &none), refused);
+        assert_eq!(asked_once(headers, &failed, &failed), refused);
+        assert_eq!(asked_once(headers, &none, &three), ["ask snapshot", "connect zero:1"]);
+        assert_eq!(asked_once(headers, "", ""), ["connect zero:1"], "a broker creates the topic");
     }
+}
+
+#[test]
+fn a_topic_that_came_to_be_without_the_partition_gets_no_record() {
+    let mut bench = Bench::new(LfsConfig { static_backends: Vec::new(), ..small_parts() });
+    learn(&mut bench, &BROKERS.replace("TOPICS", ""), &[]);
+    bench.produce(ONE, &[("x-kafka-partition", "3")]);
+    bench.generation(ONE, TopicGeneration::Absent);
+    bench.connected();
+    bench.chunk(ONE, b"abc");
+    bench.body(ONE, ReadResult::End);
+    bench.s3_done(Response::Done);
+    bench.read();
+    learn(&mut bench, SNAPSHOT, &[]);
+    bench.generation(ONE, TopicGeneration::Absent);
+    assert_eq!(bench.read(), ["close zero:1", "delete"]);
+    bench.s3_done(Response::Done);
+    assert_eq!(bench.read(), ["409 topic_changed"]);
+    bench.assert_nothing_left();
 }
 
 #[test]
