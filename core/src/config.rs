@@ -135,6 +135,14 @@ pub struct LfsConfig {
     pub exchanges: usize,
 }
 
+impl LfsConfig {
+    /// Size of all parts but the last of a blob of this size, bytes; `None` is a blob of unknown size. An upload takes
+    /// that much memory at least.
+    pub fn part_bytes(&self, blob_bytes: Option<u64>) -> u64 {
+        crate::lfs::part_bytes(self.chunk_bytes, blob_bytes) as u64
+    }
+}
+
 /// Orderly end.
 #[derive(Clone, Debug)]
 pub struct ShutdownConfig {

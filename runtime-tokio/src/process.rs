@@ -25,6 +25,7 @@ use crate::settings::{HttpServerSettings, Settings};
 use crate::shard::{Mailbox, Partners, Shard};
 use crate::shutdown::Signals;
 use crate::tasks::spawn_local;
+use crate::temp_files::DiskSpace;
 use crate::{accept, clock};
 
 /// Beyond grace and drain: what a shard may take for its last writes before the process ends all the same.
@@ -196,10 +197,11 @@ pub(crate) async fn serve<P: MakePartners>(
     accept::raise_descriptor_limit();
     let mut signals = Signals::new().map_err(|error| ProcessError(format!("cannot handle signals: {error}")))?;
     let stop_accepting = Arc::new(Notify::new());
+    let space = Arc::new(DiskSpace::new(settings.process.lfs.as_ref().map_or(0, |lfs| lfs.download_disk_bytes)));
     let mut shards = Vec::new();
     for index in 0..settings.shards {
         let config = settings.shard_config(index);
-        shards.push(start_shard(index, config, settings.http, partners(index), &stop_accepting).await?);
+        shards.push(start_shard(index, config, settings.http, partners(index), &space, &stop_accepting).await?);
     }
     let shards = Rc::new(shards);
     let limits = settings.http;
@@ -278,11 +280,12 @@ async fn start_shard<P: MakePartners>(
     config: Config,
     limits: HttpServerSettings,
     partners: P,
+    space: &Arc<DiskSpace>,
     stop_accepting: &Arc<Notify>,
 ) -> Result<ShardHandle, ProcessError> {
     let (messages, inbox) = mpsc::unbounded_channel();
     let (started, has_started) = oneshot::channel();
-    let stop_accepting = Arc::clone(stop_accepting);
+    let (space, stop_accepting) = (Arc::clone(space), Arc::clone(stop_accepting));
     let ended = Arc::new(Notify::new());
     let end = EndOfShard(Arc::clone(&ended));
     let mut seed = [0; 32];
@@ -293,7 +296,7 @@ async fn start_shard<P: MakePartners>(
             let mailbox = Mailbox::new();
             let partners = partners.make(mailbox.report()).await?;
             let machine = Proxy::new(config, seed, clock::now());
-            let shard = Shard::new(&mailbox, machine, partners, move || stop_accepting.notify_one());
+            let shard = Shard::new(&mailbox, machine, partners, space, move || stop_accepting.notify_one());
             // Fails when the main thread has given up.
             let _ = started.send(());
             spawn_local(receive(inbox, Rc::clone(&shard), limits));

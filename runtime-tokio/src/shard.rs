@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kafscale_proxy_core::{DriverMisuse, Effect, Effects, Input, Monotonic, Now, Proxy, effects};
@@ -18,7 +19,7 @@ use crate::http_server::HttpExchanges;
 use crate::metrics::ShardStats;
 use crate::report::Report;
 use crate::socket::ReadBuffer;
-use crate::temp_files::TempFiles;
+use crate::temp_files::{DiskSpace, TempFiles};
 use crate::work_time::WorkTime;
 use crate::{clock, compute, tasks};
 
@@ -68,11 +69,12 @@ impl Mailbox {
 }
 
 impl Shard {
-    /// Puts the shard together. `stop_accepting` is called when the machine wants no more connections.
+    /// Puts the shard together. `space` is shared with the other shards; `stop_accepting` is called when the machine wants no more connections.
     pub(crate) fn new(
         mailbox: &Mailbox,
         machine: Proxy,
         partners: Partners,
+        space: Arc<DiskSpace>,
         stop_accepting: impl Fn() + 'static,
     ) -> Rc<Self> {
         let report = mailbox.report();
@@ -90,7 +92,7 @@ impl Shard {
             clients: Rc::new(ClientListener::new(report.clone(), Rc::clone(&buffer), stop)),
             brokers: Rc::new(BrokerConnections::new(report.clone(), buffer)),
             http,
-            files: Rc::new(TempFiles::new(report.clone())),
+            files: Rc::new(TempFiles::new(report.clone(), space)),
             partners,
             report,
             alarm: Alarm::default(),

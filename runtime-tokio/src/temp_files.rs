@@ -1,12 +1,15 @@
 //! Temporary files without a name, in the system's folder for them.
 //!
-//! The operations of one file are carried out in order, on a worker thread.
+//! The operations of one file are carried out in order, on a worker thread. What all shards write together stays within
+//! the limit of the process.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use kafscale_proxy_core::{Input, OperationId, effects, inputs};
@@ -27,9 +30,49 @@ enum Done {
     Read(inputs::ReadResult),
 }
 
+/// Bytes that the temporary files of all shards may still take.
+pub(crate) struct DiskSpace(AtomicU64);
+
+impl DiskSpace {
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self(AtomicU64::new(bytes))
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(bytes)).is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// What one file has taken of the space; given back when it ends.
+struct Taken {
+    space: Arc<DiskSpace>,
+    bytes: u64,
+}
+
+impl Taken {
+    fn more(&mut self, bytes: u64) -> bool {
+        let taken = self.space.take(bytes);
+        if taken {
+            self.bytes += bytes;
+        }
+        taken
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.space.give_back(self.bytes);
+    }
+}
+
 /// The temporary files of a shard.
 pub(crate) struct TempFiles {
     report: Report,
+    space: Arc<DiskSpace>,
     files: RefCell<HashMap<inputs::FileId, mpsc::UnboundedSender<(OperationId, Step)>>>,
     open: Rc<Cell<usize>>,
 }
@@ -41,8 +84,8 @@ struct OpenFile {
 }
 
 impl TempFiles {
-    pub(crate) fn new(report: Report) -> Self {
-        Self { report, files: RefCell::default(), open: Rc::default() }
+    pub(crate) fn new(report: Report, space: Arc<DiskSpace>) -> Self {
+        Self { report, space, files: RefCell::default(), open: Rc::default() }
     }
 
     /// Files that are there, also those that are removed and still have an operation to carry out.
@@ -69,10 +112,11 @@ impl TempFiles {
         let mut files = self.files.borrow_mut();
         let steps = files.entry(file).or_insert_with(|| {
             let (sender, receiver) = mpsc::unbounded_channel();
+            let taken = Taken { space: Arc::clone(&self.space), bytes: 0 };
             let (report, open) = (self.report.clone(), Rc::clone(&self.open));
             spawn_local(async move {
                 open.set(open.get() + 1);
-                carry_out_steps(report, receiver).await;
+                carry_out_steps(report, taken, receiver).await;
                 open.set(open.get() - 1);
             });
             sender
@@ -82,9 +126,16 @@ impl TempFiles {
     }
 }
 
-async fn carry_out_steps(report: Report, mut steps: mpsc::UnboundedReceiver<(OperationId, Step)>) {
+async fn carry_out_steps(report: Report, mut taken: Taken, mut steps: mpsc::UnboundedReceiver<(OperationId, Step)>) {
     let mut open: Option<OpenFile> = None;
     while let Some((operation, step)) = steps.recv().await {
+        if let Step::Append(bytes) = &step
+            && !taken.more(bytes.len() as u64)
+        {
+            let result = Err("the other shards have taken the space for temporary files".into());
+            report.tell(Input::TempFile(inputs::TempFile::Finished { operation, result }));
+            continue;
+        }
         let current = open.take();
         let carried_out = spawn_blocking(move || carry_out(current, step)).await;
         let Ok((file, done)) = carried_out else {
@@ -150,6 +201,19 @@ mod tests {
             }
         }
         assert_eq!(pieces, ["hell", "o wo", "rld"]);
+    }
+
+    #[test]
+    fn files_of_all_shards_stay_within_the_space_and_give_it_back() {
+        let space = Arc::new(DiskSpace::new(10));
+        let file = || Taken { space: Arc::clone(&space), bytes: 0 };
+        let (mut one, mut two) = (file(), file());
+        assert!(one.more(4) && two.more(5));
+        assert!(!one.more(2) && one.more(1));
+        drop(one);
+        assert!(two.more(5) && !two.more(1));
+        drop(two);
+        assert!(space.take(10));
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub(crate) use decision::Decision;
 pub(crate) use machine::Lfs;
 pub(crate) use purpose::Purpose;
 pub use stats::{DURATION_BUCKETS_MS, DurationHistogram, LfsStats, TopicStats};
+pub(crate) use upload::part_bytes;
 
 /// The lifecycles of this path.
 #[cfg(test)]

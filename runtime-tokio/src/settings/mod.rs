@@ -5,6 +5,7 @@
 
 mod given;
 mod parse;
+mod shares;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -139,6 +140,18 @@ impl Settings {
         // Upload sessions are not served yet; a wrong value is an error all the same.
         given.seconds("KAFSCALE_LFS_PROXY_UPLOAD_SESSION_TTL_SEC")?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let shards = given.number("KAFSCALE_PROXY_SHARDS")?.and_then(positive).unwrap_or_else(|| cores.min(8));
+        let process = Config {
+            listener,
+            cluster: cluster(given)?,
+            lfs,
+            shutdown: ShutdownConfig {
+                grace: non_negative_seconds(given.number_or_default("KAFSCALE_PROXY_SHUTDOWN_GRACE_SEC")?),
+                drain: given.seconds("KAFSCALE_LFS_PROXY_HTTP_SHUTDOWN_TIMEOUT_SEC")?,
+            },
+            first_shard: true,
+        };
+        warnings.extend(shares::warnings(&process, shards));
         Ok(Self {
             kafka_address,
             health_address: given.address("KAFSCALE_PROXY_HEALTH_ADDR")?,
@@ -151,39 +164,16 @@ impl Settings {
             },
             etcd,
             s3,
-            shards: given.number("KAFSCALE_PROXY_SHARDS")?.and_then(positive).unwrap_or_else(|| cores.min(8)),
+            shards,
             log: given.text("KAFSCALE_PROXY_LOG").unwrap_or_default(),
             warnings,
-            process: Config {
-                listener,
-                cluster: cluster(given)?,
-                lfs,
-                shutdown: ShutdownConfig {
-                    grace: non_negative_seconds(given.number_or_default("KAFSCALE_PROXY_SHUTDOWN_GRACE_SEC")?),
-                    drain: given.seconds("KAFSCALE_LFS_PROXY_HTTP_SHUTDOWN_TIMEOUT_SEC")?,
-                },
-                first_shard: true,
-            },
+            process,
         })
     }
 
-    /// The configuration of one shard: limits that are per process are divided, and never become zero.
+    /// The configuration of one shard: limits that are per process are divided, and their shares fit what they must.
     pub fn shard_config(&self, shard: usize) -> Config {
-        let mut config = self.process.clone();
-        let shards = self.shards.max(1);
-        let share = |whole: usize| (whole / shards).max(1);
-        config.first_shard = shard == 0;
-        let listener = &mut config.listener;
-        // A share below the largest request would refuse requests that the operator allowed.
-        listener.frame_memory_bytes = share(listener.frame_memory_bytes).max(listener.request_max_bytes);
-        listener.connections = share(listener.connections);
-        if let Some(lfs) = &mut config.lfs {
-            // At least one upload must fit.
-            lfs.upload_memory_bytes = share(lfs.upload_memory_bytes).max(lfs.chunk_bytes);
-            lfs.download_disk_bytes = (lfs.download_disk_bytes / shards as u64).max(1);
-            lfs.exchanges = share(lfs.exchanges);
-        }
-        config
+        shares::of_shard(&self.process, self.shards, shard)
     }
 }
 

@@ -192,22 +192,6 @@ fn options_win_over_variables_and_are_named_in_errors() {
 }
 
 #[test]
-fn limits_are_divided_among_shards_and_never_vanish() {
-    let mut settings = with("KAFSCALE_PROXY_SHARDS", "4").unwrap();
-    let config = settings.shard_config(0);
-    assert!(config.first_shard && !settings.shard_config(1).first_shard);
-    assert_eq!(config.listener.connections, 12_500);
-    assert_eq!(config.listener.frame_memory_bytes, 128 << 20);
-    assert_eq!(config.lfs.as_ref().unwrap().upload_memory_bytes, 64 << 20);
-    assert_eq!(config.lfs.as_ref().unwrap().exchanges, 1_024);
-    settings.shards = 100_000;
-    let config = settings.shard_config(7);
-    assert_eq!(config.listener.connections, 1);
-    assert_eq!(config.listener.frame_memory_bytes, config.listener.request_max_bytes);
-    assert_eq!(config.lfs.as_ref().unwrap().upload_memory_bytes, config.lfs.as_ref().unwrap().chunk_bytes);
-}
-
-#[test]
 fn secrets_are_not_shown() {
     let environment = |name: &str| Some(format!("value of {name}"));
     for (name, value, _) in Given::new(None, &environment).effective() {

@@ -34,7 +34,7 @@ use filling::Filling;
 use tries::Tries;
 use window::{MOST_PARTS, Window};
 
-pub(crate) use window::share_bytes;
+pub(crate) use window::{part_bytes, share_bytes};
 
 /// Largest piece of a body that is read, and so hashed, in one call.
 const READ_BYTES: usize = 256 * 1024;

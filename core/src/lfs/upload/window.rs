@@ -59,7 +59,7 @@ impl Window {
 
 /// Size of all parts but the last: the configured one, in whole MiB more when 10,000 of those would not hold a body of
 /// known size.
-fn part_bytes(chunk_bytes: usize, announced_size: Option<u64>) -> usize {
+pub(crate) fn part_bytes(chunk_bytes: usize, announced_size: Option<u64>) -> usize {
     let needed = announced_size.unwrap_or(0).div_ceil(u64::from(MOST_PARTS));
     if needed <= chunk_bytes as u64 {
         return chunk_bytes;
