@@ -200,7 +200,8 @@ pub enum S3 {
         /// At most so many bytes.
         max_bytes: usize,
     },
-    /// Give an opened object up. Not needed after `End` or `Broken`. An open `ReadObject` of it still completes.
+    /// Give an opened object up. Not needed after `End` or `Broken`. An open `ReadObject` of it completes at once, as broken
+    /// unless it has just completed: a store that has fallen silent must not keep it open.
     ReleaseObject {
         /// The `GetObject` that opened it.
         object: OperationId,

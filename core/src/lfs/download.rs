@@ -35,6 +35,8 @@ const READ_BYTES: usize = 256 * 1024;
 const BUDGET_WAIT: Duration = Duration::from_secs(10);
 /// An opened object must give a byte within this time.
 const OBJECT_PROGRESS: Duration = Duration::from_secs(30);
+/// A temporary file must be created, or take a piece, within this time: a disk may hang.
+const FILE_PROGRESS: Duration = Duration::from_secs(30);
 
 /// One exchange.
 #[derive(Debug)]
@@ -86,6 +88,14 @@ struct Verifying {
     digest: Sha256,
     got: u64,
     aside: Aside,
+    awaited: Awaited,
+}
+
+/// Whose answer is due while a blob is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Object,
+    File,
 }
 
 impl std::fmt::Debug for Verifying {
@@ -301,7 +311,11 @@ impl Download {
                         aside.extend_from_slice(&bytes);
                         self.read_object(call);
                     }
-                    Aside::File(file) => call.out.push(Decision::AppendFile { exchange, file: *file, bytes }),
+                    Aside::File(file) => {
+                        verifying.awaited = Awaited::File;
+                        call.out.push(Decision::AppendFile { exchange, file: *file, bytes });
+                        self.set_progress(call, FILE_PROGRESS);
+                    }
                 }
             }
             ReadResult::End => self.verified(call),
@@ -315,11 +329,16 @@ impl Download {
         match result {
             Ok(()) => self.read_object(call),
             Err(reason) => {
-                tracing::error!(reason, "temporary storage failed");
-                call.out.push(Decision::ReleaseObject { object: verifying.object });
-                self.refuse(call, &ApiError::new(Code::TempStorageFailed, "temporary storage failed"));
+                let object = verifying.object;
+                self.storage_failed(call, object, &reason);
             }
         }
+    }
+
+    fn storage_failed(&mut self, call: &mut Call<'_, '_>, object: OperationId, reason: &str) {
+        tracing::error!(reason, "temporary storage failed");
+        call.out.push(Decision::ReleaseObject { object });
+        self.refuse(call, &ApiError::new(Code::TempStorageFailed, "temporary storage failed"));
     }
 
     /// A piece of the verified file.
@@ -367,9 +386,13 @@ impl Download {
                 call.out.push(Decision::CancelRead { exchange: self.requester.exchange() });
                 self.refuse(call, &ApiError::new(Code::RequestTimeout, "no byte of the body came for too long"));
             }
-            State::Verifying(verifying) => {
-                call.out.push(Decision::ReleaseObject { object: verifying.object });
+            State::Verifying(Verifying { object, awaited: Awaited::Object, .. }) => {
+                call.out.push(Decision::ReleaseObject { object: *object });
                 self.get_failed(call, "no byte of the object came for too long");
+            }
+            State::Verifying(Verifying { object, awaited: Awaited::File, .. }) => {
+                let object = *object;
+                self.storage_failed(call, object, "the temporary file took nothing for too long");
             }
             State::Presigning(_) | State::Opening(..) | State::Sending { .. } | State::Over => {}
         }
@@ -461,9 +484,11 @@ impl Download {
             Aside::File(file)
         };
         let digest = Sha256::new();
-        self.enter(State::Verifying(Verifying { wanted, object, content_type, digest, got: 0, aside }));
-        if in_memory {
-            self.read_object(call);
+        let awaited = if in_memory { Awaited::Object } else { Awaited::File };
+        self.enter(State::Verifying(Verifying { wanted, object, content_type, digest, got: 0, aside, awaited }));
+        match awaited {
+            Awaited::Object => self.read_object(call),
+            Awaited::File => self.set_progress(call, FILE_PROGRESS),
         }
     }
 
@@ -508,7 +533,8 @@ impl Download {
     }
 
     fn read_object(&mut self, call: &mut Call<'_, '_>) {
-        let State::Verifying(verifying) = &self.state else { return };
+        let State::Verifying(verifying) = &mut self.state else { return };
+        verifying.awaited = Awaited::Object;
         // One byte more than expected tells a larger object.
         let room = (verifying.wanted.size - verifying.got).saturating_add(1);
         let max_bytes = usize::try_from(room).unwrap_or(READ_BYTES).min(READ_BYTES);

@@ -60,8 +60,10 @@ impl Source for ByteStream {
 /// An opened object.
 enum Object {
     Waiting(Pulled<ByteStream>),
-    /// A `ReadObject` is open; the object may be released meanwhile.
-    Reading,
+    /// A `ReadObject` is open. Dropping this ends it: with the entry goes the read.
+    Reading {
+        _end: oneshot::Sender<()>,
+    },
 }
 
 /// The S3 client of a shard.
@@ -309,8 +311,12 @@ impl S3Client {
     }
 
     fn read(self: &Rc<Self>, operation: OperationId, object: OperationId, max_bytes: usize) {
-        let opened =
-            self.objects.borrow_mut().get_mut(&object).map(|opened| std::mem::replace(opened, Object::Reading));
+        let (end, ended) = oneshot::channel();
+        let opened = self
+            .objects
+            .borrow_mut()
+            .get_mut(&object)
+            .map(|opened| std::mem::replace(opened, Object::Reading { _end: end }));
         let this = Rc::clone(self);
         let told = move |result| this.report.tell(Input::S3(inputs::S3::ObjectRead { operation, result }));
         let Some(Object::Waiting(mut body)) = opened else {
@@ -319,7 +325,11 @@ impl S3Client {
         };
         let this = Rc::clone(self);
         spawn_local(async move {
-            let result = body.read(max_bytes).await;
+            let result = tokio::select! {
+                biased;
+                result = body.read(max_bytes) => result,
+                _ = ended => ReadResult::Broken("released".into()),
+            };
             match &result {
                 ReadResult::Chunk(_) => {
                     // A release meanwhile has removed the entry.

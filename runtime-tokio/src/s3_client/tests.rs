@@ -218,6 +218,8 @@ fn urls_are_presigned_for_the_public_endpoint() {
 #[derive(Clone, Copy)]
 enum Answer {
     Text(&'static str),
+    /// This, and nothing more; the connection stays until the client closes it.
+    Stall(&'static str),
     Reset,
     Silence,
 }
@@ -247,6 +249,11 @@ async fn stub(answer: Answer) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
             kept.lock().unwrap().push(text);
             match answer {
                 Answer::Text(text) => drop(stream.write_all(text.as_bytes()).await),
+                Answer::Stall(text) => {
+                    stream.write_all(text.as_bytes()).await.unwrap();
+                    let _ = stream.read(&mut [0]).await;
+                    kept.lock().unwrap().push("closed".into());
+                }
                 Answer::Reset => {
                     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
                 }
@@ -418,5 +425,37 @@ fn an_object_that_breaks_off_never_ends() {
         assert!(matches!(bench.outcome(opened).await, Outcome::Applied(Response::Object { size: 10, .. })));
         let (bytes, end) = bench.read_all(opened, 100).await;
         assert!(bytes.len() <= 3 && matches!(end, ReadResult::Broken(_)), "{end:?}");
+    });
+}
+
+/// A store that opens an object and falls silent costs nothing once the object is released: no open read, no socket.
+#[test]
+fn a_released_object_ends_its_read_and_its_connection() {
+    run(async {
+        let (address, heads) = stub(Answer::Stall("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")).await;
+        let mut bench = Bench::new(settings(address, "secret")).await;
+        let object = bench.start(Request::GetObject { key: "k".into() });
+        assert!(matches!(bench.outcome(object).await, Outcome::Applied(Response::Object { size: 10, .. })));
+        for (number, expected) in [(100, ReadResult::Chunk("abc".into())), (101, ReadResult::Broken("released".into()))]
+        {
+            let operation = OperationId(number);
+            bench.s3.carry_out(effects::S3::ReadObject { operation, object, max_bytes: 100 });
+            if number == 101 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                assert!(bench.facts.try_recv().is_err(), "nothing has come");
+                bench.s3.carry_out(effects::S3::ReleaseObject { object });
+            }
+            let fact = tokio::time::timeout(Duration::from_secs(5), bench.facts.recv()).await.expect("a fact in time");
+            let expected = inputs::S3::ObjectRead { operation, result: expected };
+            assert_eq!(format!("{:?}", fact.unwrap()), format!("{expected:?}"));
+        }
+        assert!(bench.s3.objects.borrow().is_empty());
+        tokio::time::timeout(Duration::from_secs(5), async {
+            while heads.lock().unwrap().last().is_none_or(|last| last != "closed") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("the connection is closed");
     });
 }

@@ -104,6 +104,25 @@ fn failures_of_the_store() {
     }
 }
 
+/// A store that opens an object and then falls silent keeps nothing open: neither the exchange nor the read.
+#[test]
+fn an_object_that_stalls_is_given_up() {
+    for length in [IN_MEMORY, IN_FILE] {
+        let (mut world, envelope) = world_with(length);
+        world.s3.model.trouble = Trouble::StalledReads;
+        let exchange = download(&mut world, download_request(&envelope));
+        world.run(Duration::from_secs(29));
+        assert_eq!(answer(&world, exchange), None, "{length}");
+        rest(&mut world, "stalled reads");
+        assert_eq!(answer(&world, exchange), Some((502, "s3_get_failed".into())), "{length}");
+
+        let exchange = download(&mut world, download_request(&envelope));
+        world.run(Duration::from_secs(1));
+        world.leave(exchange);
+        rest(&mut world, "the client left while the store was silent");
+    }
+}
+
 #[test]
 fn failures_of_temporary_storage() {
     let (mut world, envelope) = world_with(IN_FILE);

@@ -99,6 +99,29 @@ fn a_large_blob_is_verified_in_a_file() {
     bench.assert_nothing_left();
 }
 
+/// Neither a file that is not created nor one that takes nothing keeps the exchange for ever.
+#[test]
+fn a_disk_that_hangs_is_given_up() {
+    for pieces in [0, 1] {
+        let mut bench = wanted(11, &sha256(b"hello hello"));
+        bench.s3_done(opened(11));
+        for _ in 0..pieces {
+            file(&mut bench, Ok(()));
+            object(&mut bench, bytes(b"hello "));
+        }
+        bench.read();
+        bench.pass(Duration::from_millis(29_999));
+        assert_eq!(bench.read(), [""; 0]);
+        bench.pass(Duration::from_millis(1));
+        assert_eq!(bench.read(), ["release object", "remove file", "500 temp_storage_failed"]);
+        assert_eq!(bench.lfs.stats().s3_errors, 0, "the store is not to blame");
+        file(&mut bench, Ok(()));
+        object(&mut bench, ReadResult::Broken("released".into()));
+        assert_eq!(bench.read(), [""; 0]);
+        bench.assert_nothing_left();
+    }
+}
+
 /// No byte of a blob that is not what its envelope says reaches the client.
 #[test]
 fn blobs_that_do_not_verify() {

@@ -49,6 +49,8 @@ pub enum Trouble {
     },
     /// Opened objects break at the next read; other requests work.
     BrokenReads,
+    /// Opened objects give nothing at the next read, which ends only when the object is released; other requests work.
+    StalledReads,
 }
 
 /// What does not change while the model runs.
@@ -87,7 +89,7 @@ pub enum Input {
         /// At most so many bytes.
         max_bytes: usize,
     },
-    /// An opened object is not read on.
+    /// An opened object is not read on. An open read of it ends.
     Released {
         /// The `GetObject` that opened the object.
         object: Token,
@@ -229,7 +231,7 @@ impl S3Model {
         let completes = matches!(request, Request::CompleteMultipartUpload { .. });
         let opens = matches!(request, Request::GetObject { .. });
         let (served, fails) = match self.trouble {
-            Trouble::None | Trouble::BrokenReads => (true, false),
+            Trouble::None | Trouble::BrokenReads | Trouble::StalledReads => (true, false),
             Trouble::SlowDown => {
                 let refusal = Refusal::SlowDown("SlowDown: Please reduce your request rate.".into());
                 return finish(token, link, false, Err(refusal), effects);
@@ -377,6 +379,10 @@ impl S3Model {
             effects.push(Effect::ObjectRead { token, result: ReadResult::Broken("connection reset".into()) });
             return self.release(object, effects);
         }
+        if self.trouble == Trouble::StalledReads {
+            self.reads.insert(token, object);
+            return;
+        }
         let mut left = Vec::new();
         while let Some(piece) = opened.pieces.pop_front_if(|piece| piece.size == opened.offset) {
             left.push(piece.blob);
@@ -400,16 +406,16 @@ impl S3Model {
 
     fn blob_loaded(&mut self, token: Token, result: Result<Bytes, String>, effects: &mut Vec<Effect>) {
         let Some(object) = self.reads.remove(&token) else { return };
-        let result = match (self.opened.get_mut(&object), result) {
-            (Some(opened), Ok(bytes)) => {
+        let Some(opened) = self.opened.get_mut(&object) else { return };
+        let result = match result {
+            Ok(bytes) => {
                 opened.offset += bytes.len() as u64;
                 ReadResult::Chunk(bytes)
             }
-            (Some(_), Err(error)) => {
+            Err(error) => {
                 self.release(object, effects);
                 ReadResult::Broken(error)
             }
-            (None, Ok(_) | Err(_)) => ReadResult::Broken("the object was released".into()),
         };
         effects.push(Effect::ObjectRead { token, result });
     }
@@ -417,6 +423,10 @@ impl S3Model {
     fn release(&mut self, object: Token, effects: &mut Vec<Effect>) {
         if let Some(opened) = self.opened.remove(&object) {
             self.holders.free(opened.pieces.into_iter().map(|piece| piece.blob), effects);
+        }
+        for (token, _) in self.reads.extract_if(.., |_, of| *of == object) {
+            let result = ReadResult::Broken("the object was released".into());
+            effects.push(Effect::ObjectRead { token, result });
         }
     }
 

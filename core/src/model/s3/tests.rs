@@ -253,6 +253,7 @@ fn faults_tell_what_can_be_known_and_no_more() {
         (fine, Trouble::CompletionError { applied: true }, Known::Applied, true, Known::Unknown, true),
         (fine, Trouble::CompletionError { applied: false }, Known::Applied, true, Known::Unknown, false),
         (fine, Trouble::BrokenReads, Known::Applied, true, Known::Applied, true),
+        (fine, Trouble::StalledReads, Known::Applied, true, Known::Applied, true),
     ] {
         let mut s3 = S3::new();
         let upload_id = s3.create_upload("multi");
@@ -302,6 +303,36 @@ fn reads_break_or_are_given_up() {
     s3.run(Input::Released { object: released });
     s3.ask(Request::DeleteObject { key: "k".into() });
     assert!(s3.blobs.is_empty());
+}
+
+#[test]
+fn a_read_that_gives_nothing_ends_when_its_object_is_released() {
+    let mut s3 = S3::new();
+    s3.ask(put("k", b"body"));
+    let object = s3.open("k");
+    s3.model.trouble = Trouble::StalledReads;
+    let token = s3.token();
+    assert_eq!(s3.run(Input::ReadRequested { token, object, max_bytes: 1 }), []);
+    let told = s3.run(Input::Released { object });
+    assert!(matches!(&told[..], [Effect::ObjectRead { token: of, result: ReadResult::Broken(_) }] if *of == token));
+    assert_eq!(s3.run(Input::Released { object }), []);
+}
+
+/// A blob that comes when its object was released is for nobody.
+#[test]
+fn a_read_ends_once() {
+    let mut s3 = S3::new();
+    s3.ask(put("k", b"body"));
+    let (object, token) = (s3.open("k"), s3.token());
+    let mut effects = Vec::new();
+    s3.model.handle_input(Input::ReadRequested { token, object, max_bytes: 4 }, &mut effects);
+    assert!(matches!(effects[..], [Effect::LoadBlob { .. }]));
+    effects.clear();
+    s3.model.handle_input(Input::Released { object }, &mut effects);
+    assert!(matches!(&effects[..], [Effect::ObjectRead { result: ReadResult::Broken(_), .. }]));
+    effects.clear();
+    s3.model.handle_input(Input::BlobLoaded { token, result: Ok("body".into()) }, &mut effects);
+    assert_eq!(effects, []);
 }
 
 #[test]
