@@ -16,6 +16,7 @@ pub mod etcd;
 mod health;
 mod http;
 mod input;
+mod json_object;
 pub mod kafka;
 mod lfs;
 mod lifecycle;

@@ -6,13 +6,12 @@
 //! are skipped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, MapAccess};
 use sha1::{Digest, Sha1};
 
 use super::Address;
+use crate::json_object::{Members, Object, skip};
 
 /// What the snapshot key says. The default is a cluster without brokers and topics: what an absent key says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -191,44 +190,6 @@ fn derived_topic_id(name: &str) -> [u8; 16] {
     id
 }
 
-/// Takes the members of one JSON object as they come.
-trait Members: Default {
-    /// What is expected, for error texts.
-    const WHAT: &'static str;
-
-    /// Reads the value of `name` from `map`.
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
-}
-
-/// A JSON object read through [`Members`]. Not derived: a derived reader refuses repeated members and knows names
-/// in one spelling only.
-struct Object<M>(M);
-
-impl<'de, M: Members> Deserialize<'de> for Object<M> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ObjectVisitor<M>(PhantomData<M>);
-
-        impl<'de, M: Members> Visitor<'de> for ObjectVisitor<M> {
-            type Value = Object<M>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(M::WHAT)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = M::default();
-                while let Some(mut name) = map.next_key::<String>()? {
-                    name.make_ascii_lowercase();
-                    members.member(&name, &mut map)?;
-                }
-                Ok(Object(members))
-            }
-        }
-
-        deserializer.deserialize_map(ObjectVisitor(PhantomData))
-    }
-}
-
 fn or_zero<'de, T: Deserialize<'de> + Default, A: MapAccess<'de>>(map: &mut A) -> Result<T, A::Error> {
     Ok(map.next_value::<Option<T>>()?.unwrap_or_default())
 }
@@ -236,10 +197,6 @@ fn or_zero<'de, T: Deserialize<'de> + Default, A: MapAccess<'de>>(map: &mut A) -
 fn objects<'de, M: Members, A: MapAccess<'de>>(map: &mut A) -> Result<Vec<M>, A::Error> {
     let listed: Vec<Option<Object<M>>> = or_zero(map)?;
     Ok(listed.into_iter().flatten().map(|Object(members)| members).collect())
-}
-
-fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
-    map.next_value::<IgnoredAny>().map(|IgnoredAny| ())
 }
 
 #[derive(Default)]

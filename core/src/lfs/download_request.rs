@@ -1,10 +1,11 @@
 //! The body of `POST /lfs/download`, validated (lfs-http contract section 6).
 
-use serde::Deserialize;
+use serde::de::{Deserialize, MapAccess};
 
 use super::object_key;
 use crate::config::LfsConfig;
 use crate::http::error_body::{ApiError, Code};
+use crate::json_object::{Members, Object, skip};
 
 /// Largest body of a request, bytes.
 pub(crate) const BODY_MAX_BYTES: u64 = 1024 * 1024;
@@ -28,31 +29,70 @@ pub(crate) enum Mode {
     Presign { expires_seconds: u64, size: u64 },
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Members {
+#[derive(Default)]
+struct Root {
     bucket: Option<String>,
     key: Option<String>,
     mode: Option<String>,
     expires_seconds: Option<i64>,
-    integrity: Option<Integrity>,
+    integrity: Integrity,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+impl Members for Root {
+    const WHAT: &'static str = "a JSON object";
+
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "bucket" => set(&mut self.bucket, map),
+            "key" => set(&mut self.key, map),
+            "mode" => set(&mut self.mode, map),
+            "expires_seconds" => set(&mut self.expires_seconds, map),
+            "integrity" => {
+                if let Some(Object(integrity)) = map.next_value()? {
+                    self.integrity = integrity;
+                }
+                Ok(())
+            }
+            _ => skip(map),
+        }
+    }
+}
+
+#[derive(Default)]
 struct Integrity {
     sha256: Option<String>,
     checksum_alg: Option<String>,
     size: Option<i64>,
 }
 
+impl Members for Integrity {
+    const WHAT: &'static str = "a JSON object in integrity";
+
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "sha256" => set(&mut self.sha256, map),
+            "checksum_alg" => set(&mut self.checksum_alg, map),
+            "size" => set(&mut self.size, map),
+            _ => skip(map),
+        }
+    }
+}
+
+/// Null leaves a member as it is.
+fn set<'de, T: Deserialize<'de>, A: MapAccess<'de>>(member: &mut Option<T>, map: &mut A) -> Result<(), A::Error> {
+    if let Some(value) = map.next_value()? {
+        *member = Some(value);
+    }
+    Ok(())
+}
+
 impl DownloadRequest {
     /// Reads the first JSON value of the body; what follows it is ignored, and so are unknown members.
     pub(crate) fn parse(body: &[u8], config: &LfsConfig) -> Result<Self, ApiError> {
-        let members = serde_json::Deserializer::from_slice(body)
-            .into_iter::<Members>()
+        let Object(members) = serde_json::Deserializer::from_slice(body)
+            .into_iter::<Object<Root>>()
             .next()
-            .unwrap_or_else(|| Ok(Members::default()))
+            .unwrap_or_else(|| Ok(Object(Root::default())))
             .map_err(|error| invalid(format!("the body is not the JSON object that is expected: {error}")))?;
         let bucket = trimmed(members.bucket);
         let key = trimmed(members.key);
@@ -74,7 +114,7 @@ impl DownloadRequest {
         if presign && !config.presign_enabled {
             return Err(ApiError::new(Code::PresignDisabled, "signed URLs are not enabled at this proxy"));
         }
-        let integrity = members.integrity.unwrap_or_default();
+        let integrity = members.integrity;
         let sha256 = trimmed(integrity.sha256).to_lowercase();
         if sha256.is_empty() {
             return Err(ApiError::new(Code::MissingIntegrity, "integrity.sha256 is required"));
@@ -142,6 +182,36 @@ mod tests {
             DownloadRequest { key: "ns/t/lfs/x".into(), sha256: SHA.to_lowercase(), mode: Mode::Stream { size: 5 } };
         assert_eq!(parse(&body), Ok(expected));
         assert_eq!(parse(&body.replace("\"size\":5", "\"size\":0")).unwrap().mode, Mode::Stream { size: 0 });
+    }
+
+    /// As the original reads it: names in any case, null is nothing, the last of repeated members counts.
+    #[test]
+    fn names_in_any_case_and_repeated_members() {
+        let plain = format!(r#"{{"bucket":"b","key":"ns/t/lfs/x","integrity":{{"sha256":"{SHA}","size":5}}}}"#);
+        let expected = parse(&plain);
+        assert!(expected.is_ok());
+        for body in [
+            plain.replace("bucket", "Bucket").replace("key", "KEY").replace("integrity", "Integrity"),
+            plain.replace("sha256", "SHA256").replace("size", "Size"),
+            plain.replace(r#""key""#, r#""key":"other","key""#),
+            plain.replace(r#""ns/t/lfs/x""#, r#""ns/t/lfs/x","key":null"#),
+            plain.replace(r#""size":5"#, r#""size":7,"size":5"#),
+            plain.replace(r#""integrity""#, r#""integrity":null,"mode":null,"integrity""#),
+        ] {
+            assert_eq!(parse(&body), expected, "{body}");
+        }
+    }
+
+    /// An array with the right values in the right places is no object.
+    #[test]
+    fn what_is_no_object() {
+        let array = format!(r#"["b","ns/t/lfs/x","stream",0,["{SHA}",null,5]]"#);
+        let inside = format!(r#"{{"bucket":"b","key":"ns/t/lfs/x","integrity":["{SHA}",null,5]}}"#);
+        let deep = format!(r#"{{"more":{}"#, "[".repeat(1_000_000));
+        let expires = r#"{"bucket":"b","expires_seconds":9223372036854775808}"#.to_owned();
+        for body in [array, inside, "[".repeat(1_000_000), deep, "null".into(), "7".into(), r#""b""#.into(), expires] {
+            assert_eq!(parse(&body), Err("invalid_request"), "{:.80}", body);
+        }
     }
 
     #[test]
