@@ -429,3 +429,37 @@ fn head_gets_the_length_and_no_bytes() {
         bench.ended(exchange).await;
     });
 }
+
+/// A request that comes while the answer before it still waits for the socket is served when that has left, and takes as long as
+/// it takes: that hyper reads no head before is what the time limits rest on.
+#[test]
+fn a_pipelined_request_is_served_when_the_answer_before_it_has_left() {
+    run(async {
+        const LARGE: usize = 32 << 20;
+        let mut bench = Bench::start().await;
+        let mut client = bench.send(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let (first, _) = bench.requested().await;
+        bench.respond(first, 200, ResponseBody::Whole(Bytes::from(vec![b'a'; LARGE])));
+        client.write_all(b"POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n").await.unwrap();
+        tokio::time::sleep(LIMITS.idle_timeout * 2).await;
+        assert!(bench.facts.try_recv().is_err(), "nobody takes the first answer");
+        let mut taken = 0;
+        let mut bytes = vec![0; 1 << 20];
+        while taken <= LARGE {
+            taken += client.read(&mut bytes).await.unwrap();
+        }
+        bench.ended(first).await;
+        let (second, head) = bench.requested().await;
+        assert_eq!(head.uri.path(), "/b");
+        for _ in 0..8 {
+            tokio::time::sleep(LIMITS.idle_timeout / 4).await;
+            client.write_all(b"x").await.unwrap();
+            assert_eq!(bench.read(second, 8).await, ReadResult::Chunk("x".into()));
+        }
+        assert_eq!(bench.read(second, 8).await, ReadResult::End);
+        bench.respond(second, 200, whole("late but whole\n"));
+        assert!(response(&mut client).await.ends_with("late but whole\n"));
+        bench.ended(second).await;
+        assert!(rest(&mut client).await.is_empty(), "idle now, and closed after a while");
+    });
+}

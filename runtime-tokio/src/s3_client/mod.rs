@@ -29,10 +29,13 @@ use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{BucketLocationConstraint, CompletedMultipartUpload, CompletedPart, CreateBucketConfiguration};
 use aws_smithy_http_client::tls;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use kafscale_proxy_core::inputs::ReadResult;
 use kafscale_proxy_core::s3::{Refusal, Request, Response};
 use kafscale_proxy_core::{Input, OperationId, Outcome, effects, inputs};
+use md5::Md5;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
@@ -193,11 +196,13 @@ impl S3Client {
                 Ok(Response::Done)
             }
             Request::PutObject { key, body, sha256, content_type } => {
+                let checksum = self.checksum(&body).await?;
                 let answer = client
                     .put_object()
                     .bucket(bucket)
                     .key(key)
                     .set_content_type(content_type)
+                    .set_content_md5(checksum)
                     .content_length(signed(upload_body::length(&body)))
                     .body(upload_body::stream(body))
                     .customize()
@@ -219,8 +224,9 @@ impl S3Client {
                 present(answer.upload_id, "UploadId").map(Response::UploadCreated)
             }
             Request::UploadPart { key, upload_id, part_number, body } => {
+                let checksum = self.checksum(&body).await?;
                 let payload = if self.settings.sign_payload {
-                    PayloadSigningOverride::Precomputed(digest(body.clone()).await?)
+                    PayloadSigningOverride::Precomputed(hex(&digest::<Sha256>(body.clone()).await?))
                 } else {
                     PayloadSigningOverride::UnsignedPayload
                 };
@@ -230,6 +236,7 @@ impl S3Client {
                     .key(key)
                     .upload_id(upload_id)
                     .part_number(i32::from(part_number))
+                    .set_content_md5(checksum)
                     .content_length(signed(upload_body::length(&body)))
                     .body(upload_body::stream(body))
                     .customize()
@@ -299,6 +306,16 @@ impl S3Client {
                 Ok(Response::Url(presigned.uri().to_owned()))
             }
         }
+    }
+
+    /// `Content-MD5` of a body, when checksums are wanted. A header and not a trailer, which many stores do not know; and
+    /// unlike `x-amz-checksum-*` of parts it need not be repeated when the upload is completed.
+    async fn checksum(&self, body: &[Bytes]) -> Result<Option<String>, Failure> {
+        if !self.settings.request_checksum {
+            return Ok(None);
+        }
+        let digest = digest::<Md5>(body.to_vec()).await?;
+        Ok(Some(BASE64_STANDARD.encode(digest)))
     }
 
     /// us-east-1 must not be named as a location.
@@ -384,13 +401,13 @@ fn signed(length: u64) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
-async fn digest(body: Vec<Bytes>) -> Result<String, Failure> {
+async fn digest<D: Digest + 'static>(body: Vec<Bytes>) -> Result<Vec<u8>, Failure> {
     let digest = spawn_blocking(move || {
-        let mut hasher = Sha256::new();
+        let mut hasher = D::new();
         for bytes in &body {
             hasher.update(bytes);
         }
-        hex(&hasher.finalize())
+        hasher.finalize().to_vec()
     });
     digest.await.map_err(|error| Failure::NotSent(error.to_string()))
 }

@@ -38,6 +38,7 @@ fn settings(address: SocketAddr, secret_key: &str) -> S3Settings {
         }),
         path_style: true,
         sign_payload: false,
+        request_checksum: false,
     }
 }
 
@@ -218,11 +219,16 @@ fn urls_are_presigned_for_the_public_endpoint() {
 #[derive(Clone, Copy)]
 enum Answer {
     Text(&'static str),
+    /// As a bucket with Object Lock: 400 unless the head has a checksum.
+    IfChecksum(&'static str),
     /// This, and nothing more; the connection stays until the client closes it.
     Stall(&'static str),
     Reset,
     Silence,
 }
+
+const DEMANDS_A_CHECKSUM: &str =
+    "HTTP/1.1 400 Bad Request\r\nContent-Length: 42\r\n\r\n<Error><Code>InvalidRequest</Code></Error>";
 
 /// Answers every request the same and keeps the heads.
 async fn stub(answer: Answer) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
@@ -246,8 +252,11 @@ async fn stub(answer: Answer) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
                     break text;
                 }
             };
+            let has_checksum = text.contains("\r\ncontent-md5: ") || text.contains("\r\nx-amz-checksum-");
             kept.lock().unwrap().push(text);
             match answer {
+                Answer::IfChecksum(_) if !has_checksum => drop(stream.write_all(DEMANDS_A_CHECKSUM.as_bytes()).await),
+                Answer::IfChecksum(text) => drop(stream.write_all(text.as_bytes()).await),
                 Answer::Text(text) => drop(stream.write_all(text.as_bytes()).await),
                 Answer::Stall(text) => {
                     stream.write_all(text.as_bytes()).await.unwrap();
@@ -264,26 +273,57 @@ async fn stub(answer: Answer) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     (address, heads)
 }
 
+/// Neither chunks with trailers nor checksums that stores may not know, whether a checksum is sent or not.
 #[test]
 fn what_goes_over_the_wire_suits_stores_that_know_no_trailers() {
-    run(async {
-        let (address, heads) = stub(Answer::Text("HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n")).await;
-        let mut bench = Bench::new(settings(address, "secret")).await;
-        assert_eq!(bench.ask(put("k", &[b"hel", b"lo"])).await, DONE);
-        assert_eq!(bench.ask(part()).await, Outcome::Applied(Response::PartStored("\"e\"".into())));
-        let heads = heads.lock().unwrap();
-        let digest = "x-amz-content-sha256: 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
-        assert!(heads[0].contains(digest) && heads[0].contains("content-length: 5\r\n"), "{}", heads[0]);
-        assert!(heads[1].contains("x-amz-content-sha256: unsigned-payload"), "{}", heads[1]);
-        for head in heads.iter() {
-            for unwanted in
-                ["x-amz-trailer", "aws-chunked", "x-amz-checksum", "x-amz-sdk-checksum", "transfer-encoding", "expect:"]
-            {
-                assert!(!head.contains(unwanted), "{head}");
+    for request_checksum in [false, true] {
+        run(async {
+            let (address, heads) = stub(Answer::Text(STORED)).await;
+            let mut bench = Bench::new(S3Settings { request_checksum, ..settings(address, "secret") }).await;
+            assert_eq!(bench.ask(put("k", &[b"hel", b"lo"])).await, DONE);
+            assert_eq!(bench.ask(part()).await, Outcome::Applied(Response::PartStored("\"e\"".into())));
+            let heads = heads.lock().unwrap();
+            let digest = "x-amz-content-sha256: 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+            assert!(heads[0].contains(digest) && heads[0].contains("content-length: 5\r\n"), "{}", heads[0]);
+            assert!(heads[1].contains("x-amz-content-sha256: unsigned-payload"), "{}", heads[1]);
+            assert_eq!(
+                heads[0].contains("content-md5: xufakrxlkna5cz2rebffkg==\r\n"),
+                request_checksum,
+                "{}",
+                heads[0]
+            );
+            for head in heads.iter() {
+                assert_eq!(head.contains("content-md5"), request_checksum, "{head}");
+                for unwanted in [
+                    "x-amz-trailer",
+                    "aws-chunked",
+                    "x-amz-checksum",
+                    "x-amz-sdk-checksum",
+                    "transfer-encoding",
+                    "expect:",
+                ] {
+                    assert!(!head.contains(unwanted), "{head}");
+                }
             }
+        });
+    }
+}
+
+#[test]
+fn a_bucket_that_demands_a_checksum_gets_one_when_told_to() {
+    run(async {
+        let (address, _) = stub(Answer::IfChecksum(STORED)).await;
+        let mut without = Bench::new(settings(address, "secret")).await;
+        let mut with = Bench::new(S3Settings { request_checksum: true, ..settings(address, "secret") }).await;
+        for request in [put("k", &[b"x"]), part()] {
+            let refused = without.ask(request.clone()).await;
+            assert!(matches!(refused, Outcome::NotApplied(Refusal::Other(_))), "{refused:?}");
+            assert!(matches!(with.ask(request).await, Outcome::Applied(_)));
         }
     });
 }
+
+const STORED: &str = "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n";
 
 /// What something that is no S3 may say to anything.
 const NOTHING: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";

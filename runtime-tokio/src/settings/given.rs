@@ -118,9 +118,12 @@ impl<'a> Given<'a> {
     }
 
     pub(super) fn number(&self, variable: &str) -> Result<Option<i64>, SettingError> {
-        match self.text(variable) {
-            Some(text) => parse::number(&text).map_err(|reason| self.error(variable, &reason)),
-            None => Ok(None),
+        let Some(text) = self.text(variable) else { return Ok(None) };
+        let number = parse::number(&text).map_err(|reason| self.error(variable, &reason))?;
+        let most = Self::setting(variable).map_or(i64::MAX, Setting::most);
+        match number {
+            Some(number) if number > most => Err(self.error(variable, &format!("more than {most}"))),
+            number => Ok(number),
         }
     }
 

@@ -20,9 +20,6 @@ pub use table::{SETTINGS, Setting};
 /// Bucket names from public documentation: whoever takes them gets the blobs of everybody who copied the example.
 const EXAMPLE_BUCKETS: &[&str] = &["kafscale-lfs", "kafscale-lfs-dev", "kafscale-lfs-staging", "kafscale-example"];
 
-/// A request may have to be encoded anew in a version that takes more room, and no frame can be longer than 2 GiB.
-const LONGEST_REQUEST: usize = 1 << 30;
-
 /// S3 refuses smaller parts, the last one excepted.
 const SMALLEST_PART: i64 = 5 * 1024 * 1024;
 
@@ -90,6 +87,8 @@ pub struct S3Settings {
     pub path_style: bool,
     /// Sign the bytes of parts too.
     pub sign_payload: bool,
+    /// Send a checksum with every object and part.
+    pub request_checksum: bool,
 }
 
 /// Static S3 credentials.
@@ -187,7 +186,7 @@ fn listener(given: &Given<'_>, kafka_address: &str) -> Result<ListenerConfig, Se
     Ok(ListenerConfig {
         advertised_host: given.text("KAFSCALE_PROXY_ADVERTISED_HOST").unwrap_or_default(),
         advertised_port: advertised_port.or_else(|| parse::port(kafka_address)).unwrap_or(9092),
-        request_max_bytes: given.size("KAFSCALE_PROXY_REQUEST_MAX_BYTES")?.min(LONGEST_REQUEST),
+        request_max_bytes: given.size("KAFSCALE_PROXY_REQUEST_MAX_BYTES")?,
         inflight_requests_per_client: given.size("KAFSCALE_PROXY_CLIENT_INFLIGHT_REQUESTS")?,
         inflight_bytes_per_client: given.size("KAFSCALE_PROXY_CLIENT_INFLIGHT_BYTES")?,
         frame_memory_bytes: given.size("KAFSCALE_PROXY_FRAME_MEMORY_BYTES")?,
@@ -285,6 +284,9 @@ fn s3(given: &Given<'_>) -> Result<S3Settings, SettingError> {
             session_token,
         }),
         sign_payload: given.boolean("KAFSCALE_LFS_PROXY_S3_SIGN_PAYLOAD")?.unwrap_or(false),
+        request_checksum: given
+            .choice("KAFSCALE_LFS_PROXY_S3_REQUEST_CHECKSUM", &["when_required", "when_supported"])?
+            == "when_supported",
     })
 }
 

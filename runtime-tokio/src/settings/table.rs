@@ -15,6 +15,8 @@ pub struct Setting {
     pub default: &'static str,
     /// Shown in place of a default that depends on other things.
     pub derived_default: &'static str,
+    /// Largest number; `None` is the one of its kind.
+    most: Option<i64>,
     /// One line of help.
     pub help: &'static str,
     /// Heading in the help text.
@@ -35,7 +37,22 @@ impl Setting {
         default: &'static str,
         help: &'static str,
     ) -> Self {
-        Self { variable, older_variable: None, option, value, default, derived_default: "", help, heading }
+        Self { variable, older_variable: None, option, value, default, derived_default: "", most: None, help, heading }
+    }
+
+    /// The largest number that makes sense. Above it a value is a mistake, and some would wrap around or disarm a limit.
+    pub fn most(&self) -> i64 {
+        self.most.unwrap_or(match self.value {
+            "SECONDS" => YEAR_SECONDS,
+            "MILLISECONDS" => DAY_MILLISECONDS,
+            "BYTES" => PIB,
+            "COUNT" => 1_000_000_000,
+            _ => i64::MAX,
+        })
+    }
+
+    const fn at_most(self, most: i64) -> Self {
+        Self { most: Some(most), ..self }
     }
 
     const fn older(self, variable: &'static str) -> Self {
@@ -46,6 +63,12 @@ impl Setting {
         Self { derived_default: text, ..self }
     }
 }
+
+const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
+const DAY_MILLISECONDS: i64 = 24 * 60 * 60 * 1000;
+const GIB: i64 = 1 << 30;
+const TIB: i64 = 1 << 40;
+const PIB: i64 = 1 << 50;
 
 const KAFKA: &str = "Kafka listener and cluster";
 const LIMITS: &str = "Limits and logging";
@@ -155,6 +178,7 @@ pub const SETTINGS: &[Setting] = &[
         "Server of /metrics, host:port; empty is none",
     ),
     Setting::new(LIMITS, "KAFSCALE_PROXY_SHARDS", "shards", "COUNT", "", "Shards, each with a thread of its own")
+        .at_most(1_024)
         .derived("one per core, at most 8"),
     Setting::new(
         LIMITS,
@@ -163,7 +187,9 @@ pub const SETTINGS: &[Setting] = &[
         "BYTES",
         "104857600",
         "Largest Kafka request, bytes; at most 1073741824",
-    ),
+    )
+    // Above this the length of a frame may be the beginning of a TLS hello.
+    .at_most(GIB),
     Setting::new(
         LIMITS,
         "KAFSCALE_PROXY_CLIENT_INFLIGHT_REQUESTS",
@@ -285,7 +311,8 @@ pub const SETTINGS: &[Setting] = &[
         "BYTES",
         "5368709120",
         "Largest blob, bytes; 0 is unlimited",
-    ),
+    )
+    .at_most(50 * TIB),
     Setting::new(
         LFS,
         "KAFSCALE_LFS_PROXY_CHUNK_SIZE",
@@ -293,7 +320,8 @@ pub const SETTINGS: &[Setting] = &[
         "BYTES",
         "5242880",
         "Size of an S3 part, bytes, at least 5242880",
-    ),
+    )
+    .at_most(5 * GIB),
     Setting::new(
         LFS,
         "KAFSCALE_LFS_PROXY_CHECKSUM_ALGO",
@@ -341,7 +369,8 @@ pub const SETTINGS: &[Setting] = &[
         "COUNT",
         "3",
         "Parts of one upload that are sent at once",
-    ),
+    )
+    .at_most(10_000),
     Setting::new(
         LFS,
         "KAFSCALE_LFS_PROXY_UPLOAD_MEMORY_BYTES",
@@ -422,6 +451,14 @@ pub const SETTINGS: &[Setting] = &[
     ),
     Setting::new(
         S3,
+        "KAFSCALE_LFS_PROXY_S3_REQUEST_CHECKSUM",
+        "s3-request-checksum",
+        "MODE",
+        "when_required",
+        "when_supported sends Content-MD5 with every object and part, which buckets with Object Lock demand",
+    ),
+    Setting::new(
+        S3,
         "KAFSCALE_LFS_PROXY_S3_SIGN_PAYLOAD",
         "s3-sign-payload",
         "BOOLEAN",
@@ -475,7 +512,8 @@ pub const SETTINGS: &[Setting] = &[
         "BYTES",
         "1048576",
         "Largest request head, bytes",
-    ),
+    )
+    .at_most(GIB),
     Setting::new(
         HTTP,
         "KAFSCALE_LFS_PROXY_HTTP_SHUTDOWN_TIMEOUT_SEC",

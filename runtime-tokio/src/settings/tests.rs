@@ -138,6 +138,9 @@ fn wrong_values_stop_the_start_and_are_named() {
         ("KAFSCALE_LFS_PROXY_S3_ENDPOINT", "minio:9000"),
         ("KAFSCALE_LFS_PROXY_S3_ENDPOINT", "ftp://minio"),
         ("KAFSCALE_LFS_PROXY_S3_FORCE_PATH_STYLE", "path"),
+        ("KAFSCALE_LFS_PROXY_S3_REQUEST_CHECKSUM", "sometimes"),
+        ("KAFSCALE_LFS_PROXY_CHUNK_SIZE", "5368709121"),
+        ("KAFSCALE_PROXY_REQUEST_MAX_BYTES", "2147483648"),
         ("KAFSCALE_LFS_PROXY_HTTP_TLS_ENABLED", "true"),
         ("KAFSCALE_LFS_PROXY_BACKEND_SASL_MECHANISM", "PLAIN"),
     ] {
@@ -149,6 +152,29 @@ fn wrong_values_stop_the_start_and_are_named() {
         assert!(error.contains(missing), "{error}");
     }
     assert!(with("KAFSCALE_LFS_PROXY_HTTP_TLS_ENABLED", "false").is_ok());
+}
+
+/// No number, however large, reaches a place where it would wrap around, panic or disarm a limit.
+#[test]
+fn absurd_numbers_stop_the_start() {
+    for setting in SETTINGS
+        .iter()
+        .filter(|setting| matches!(setting.value, "SECONDS" | "MILLISECONDS" | "BYTES" | "COUNT" | "PORT"))
+    {
+        let most = setting.most();
+        for absurd in [i64::MAX.to_string(), most.saturating_add(1).to_string()] {
+            let error = with(setting.variable, &absurd).map(|_| ()).expect_err(setting.variable).to_string();
+            assert!(error.contains(setting.variable), "{error}");
+        }
+        if setting.value != "PORT" {
+            let largest = with(setting.variable, &most.to_string()).expect(setting.variable);
+            for shard in [0, 7] {
+                let config = largest.shard_config(shard);
+                assert!(config.listener.frame_memory_bytes > config.listener.request_max_bytes);
+            }
+            assert!(std::time::Instant::now().checked_add(largest.http.idle_timeout).is_some());
+        }
+    }
 }
 
 #[test]
