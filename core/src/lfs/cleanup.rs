@@ -2,11 +2,14 @@
 //!
 //! A cleanup is detached from the request that it comes from: a client that has gone does not stop it. It first
 //! aborts the multipart upload, so that no completion can come true after the delete, then deletes the object. Each
-//! step is tried up to three times; what cannot be removed then is an orphan: it stays, is counted, and is
-//! logged with its reason.
+//! step is tried up to three times; what cannot be removed then is an orphan: it is counted, logged with its reason, and
+//! remembered. While the bucket can be used, orphans that are remembered are tried again, ever more rarely.
 //!
-//! Nothing fences a PutObject that was given up: the store may carry it out after the delete. So its object is deleted once
-//! more when it can hardly be on its way any longer.
+//! Nothing fences a PutObject or an UploadPart that was given up: the store may carry it out after the delete or the abort. So
+//! that is done once more when it can hardly be on its way any longer.
+//!
+//! Waiting changes nothing about who may refer to a blob: a cleanup begins when the publication is over and no record can
+//! come to refer to the key, and a key is never drawn twice.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,6 +19,7 @@ use crate::input::ExchangeId;
 use crate::operation::Outcome;
 use crate::planted::{Bug, planted};
 use crate::s3::{Refusal, Request, Response};
+use crate::time::Monotonic;
 use crate::timers::Timer;
 
 use super::Decision;
@@ -26,8 +30,19 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Waits between tries; as many tries as waits and one.
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
-/// How long a PutObject that was given up may still be on its way.
-const LATE_PUT: Duration = Duration::from_secs(60);
+/// How long a body that was given up may still be on its way.
+const LATE: Duration = Duration::from_secs(60);
+
+/// Orphans that are remembered; further ones are only counted.
+const REMEMBERED: usize = 1_000;
+/// Orphans that are tried again at once.
+const AT_ONCE: usize = 8;
+/// An orphan is tried again after this time, then after twice as long each time, up to [`LONGEST_REST`].
+const FIRST_REST: Duration = Duration::from_secs(30);
+/// See [`FIRST_REST`].
+const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// After so many rounds an orphan is forgotten, which takes half a day.
+const ROUNDS: u32 = 18;
 
 /// A removal under way, unique for the lifetime of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +65,8 @@ pub(crate) enum LeftUpload {
     None,
     /// It may be open, under this id.
     Open(String),
+    /// As [`LeftUpload::Open`], and a part was given up that may still be stored, even after an abort.
+    Late(String),
     /// It may be open, and S3 has not told its id: nobody can abort it.
     Nameless,
 }
@@ -84,27 +101,52 @@ pub(crate) struct Unwanted {
 pub(crate) struct Progress {
     /// The first try has ended: this exchange waited for it.
     pub(crate) told: Option<ExchangeId>,
-    /// It could not be removed: topic and key of the orphan.
-    pub(crate) orphan: Option<(String, String)>,
+    /// What is to be counted, with topic and key.
+    pub(crate) orphan: Option<(Orphan, String, String)>,
 }
 
-#[derive(Debug)]
+/// What became of a blob that could not be removed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Orphan {
+    /// It stays for now.
+    Left,
+    /// It was left before, and is gone.
+    Removed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Abort {
-        upload_id: String,
-    },
+    Abort,
     Delete,
+    /// The upload was aborted, and is aborted once more in case that a part came later.
+    AbortAgain,
     /// The object was deleted, and is deleted once more in case that it came later.
     DeleteAgain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// Somebody may wait for it, and what fails is counted.
+    First,
+    /// The blob was counted before; so many rounds have failed since.
+    Later(u32),
 }
 
 #[derive(Debug)]
 struct Cleanup {
     unwanted: Unwanted,
+    round: Round,
     step: Step,
     failed_tries: usize,
-    /// The abort was given up; the delete is still worth a try.
-    upload_stays: bool,
+    /// A step was given up; the others are still worth a try.
+    something_stays: bool,
+}
+
+/// An orphan that is tried again later.
+#[derive(Debug)]
+struct Remembered {
+    unwanted: Unwanted,
+    failed_rounds: u32,
 }
 
 /// All removals of a shard.
@@ -112,21 +154,27 @@ struct Cleanup {
 pub(crate) struct Cleanups {
     next: u64,
     open: BTreeMap<CleanupId, Cleanup>,
+    /// By the time at which they are due.
+    remembered: BTreeMap<(Monotonic, u64), Remembered>,
 }
 
 impl Cleanups {
     /// Begins a removal; says whether there is anything that can be removed.
     pub(crate) fn begin(&mut self, unwanted: Unwanted, out: &mut Vec<Decision>) -> bool {
+        self.begin_round(unwanted, Round::First, out)
+    }
+
+    fn begin_round(&mut self, unwanted: Unwanted, round: Round, out: &mut Vec<Decision>) -> bool {
         let Leftovers { upload, object } = &unwanted.leftovers;
         let step = match (upload, object) {
-            (LeftUpload::Open(upload_id), _) => Step::Abort { upload_id: upload_id.clone() },
+            (LeftUpload::Open(_) | LeftUpload::Late(_), _) => Step::Abort,
             (LeftUpload::None | LeftUpload::Nameless, LeftObject::Stored | LeftObject::Late) => Step::Delete,
             (LeftUpload::None | LeftUpload::Nameless, LeftObject::None) => return false,
         };
         let id = CleanupId(self.next);
         self.next += 1;
-        let cleanup = Cleanup { unwanted, step, failed_tries: 0, upload_stays: false };
-        out.push(cleanup.order(id));
+        let cleanup = Cleanup { unwanted, round, step, failed_tries: 0, something_stays: false };
+        out.extend(cleanup.order(id));
         self.open.insert(id, cleanup);
         true
     }
@@ -143,50 +191,94 @@ impl Cleanups {
         let given_up = !is_gone(outcome);
         if given_up {
             tracing::warn!(key = %cleanup.unwanted.key, ?outcome, "a blob without a record could not be removed yet");
-            if let Some(wait) = WAITS.get(cleanup.failed_tries) {
+            if let (Round::First, Some(wait)) = (cleanup.round, WAITS.get(cleanup.failed_tries)) {
                 cleanup.failed_tries += 1;
                 ctx.timers.set(Timer::Cleanup(id), ctx.now.monotonic + *wait);
                 return Progress { told: cleanup.unwanted.tell.take(), orphan: None };
             }
         }
-        match (&cleanup.step, cleanup.unwanted.leftovers.object) {
-            (Step::Abort { .. }, LeftObject::Stored | LeftObject::Late) => {
-                cleanup.upload_stays = given_up;
-                cleanup.go_on(Step::Delete);
-                out.push(cleanup.order(id));
+        cleanup.something_stays |= given_up;
+        match cleanup.next_step() {
+            Some(step @ (Step::Abort | Step::Delete)) => {
+                cleanup.go_on(step);
+                out.extend(cleanup.order(id));
                 Progress::default()
             }
-            (Step::Delete, LeftObject::Late) if !given_up => {
-                cleanup.go_on(Step::DeleteAgain);
-                ctx.timers.set(Timer::Cleanup(id), ctx.now.monotonic + LATE_PUT);
+            Some(step @ (Step::AbortAgain | Step::DeleteAgain)) => {
+                cleanup.go_on(step);
+                ctx.timers.set(Timer::Cleanup(id), ctx.now.monotonic + LATE);
                 Progress { told: cleanup.unwanted.tell.take(), orphan: None }
             }
-            (Step::Abort { .. } | Step::Delete | Step::DeleteAgain, _) => {
-                let orphan = (given_up || cleanup.upload_stays) && !planted(Bug::FailedDeleteUncounted);
-                let told = cleanup.unwanted.tell.take();
-                let cleanup = self.open.remove(&id);
-                Progress {
-                    told,
-                    orphan: cleanup.filter(|_| orphan).map(|cleanup| (cleanup.unwanted.topic, cleanup.unwanted.key)),
-                }
+            None => self.end(ctx, id, out),
+        }
+    }
+
+    fn end(&mut self, ctx: &Context<'_>, id: CleanupId, out: &mut Vec<Decision>) -> Progress {
+        let Some(Cleanup { mut unwanted, round, something_stays, .. }) = self.open.remove(&id) else {
+            return Progress::default();
+        };
+        let told = unwanted.tell.take();
+        let (topic, key) = (unwanted.topic.clone(), unwanted.key.clone());
+        let orphan = match (something_stays && !planted(Bug::FailedDeleteUncounted), round) {
+            (false, Round::First) => None,
+            (false, Round::Later(_)) => {
+                // The store takes removals again: whatever else is due need not wait for the next look at the bucket.
+                self.try_again(ctx, out);
+                Some(Orphan::Removed)
             }
+            (true, Round::First) => {
+                self.remember(ctx, unwanted, 0);
+                Some(Orphan::Left)
+            }
+            (true, Round::Later(failed_rounds)) => {
+                self.remember(ctx, unwanted, failed_rounds + 1);
+                None
+            }
+        };
+        Progress { told, orphan: orphan.map(|orphan| (orphan, topic, key)) }
+    }
+
+    fn remember(&mut self, ctx: &Context<'_>, unwanted: Unwanted, failed_rounds: u32) {
+        if self.remembered.len() >= REMEMBERED || failed_rounds >= ROUNDS {
+            return;
+        }
+        let rest = FIRST_REST.saturating_mul(2_u32.saturating_pow(failed_rounds)).min(LONGEST_REST);
+        self.next += 1;
+        self.remembered.insert((ctx.now.monotonic + rest, self.next), Remembered { unwanted, failed_rounds });
+    }
+
+    /// The bucket can be used: tries again what is due.
+    pub(crate) fn try_again(&mut self, ctx: &Context<'_>, out: &mut Vec<Decision>) {
+        let begun = self.open.values().filter(|cleanup| cleanup.round != Round::First).count();
+        for _ in begun..AT_ONCE {
+            let Some(first) = self.remembered.first_entry().filter(|first| first.key().0 <= ctx.now.monotonic) else {
+                return;
+            };
+            let Remembered { unwanted, failed_rounds } = first.remove();
+            self.begin_round(unwanted, Round::Later(failed_rounds), out);
         }
     }
 
     /// The wait before the next try is over.
     pub(crate) fn on_timer(&self, id: CleanupId, out: &mut Vec<Decision>) {
-        out.extend(self.open.get(&id).map(|cleanup| cleanup.order(id)));
+        out.extend(self.open.get(&id).and_then(|cleanup| cleanup.order(id)));
     }
 
-    /// Whether everything was removed, as far as anybody can tell: a second delete is not worth waiting for.
+    /// Whether everything was removed or counted, as far as anybody can tell: what is done once more, or later, is not worth
+    /// waiting for.
     pub(crate) fn is_idle(&self) -> bool {
-        self.open.values().all(|cleanup| matches!(cleanup.step, Step::DeleteAgain))
+        self.open.values().all(|cleanup| match (cleanup.round, cleanup.step) {
+            (Round::First, Step::Abort | Step::Delete) => false,
+            (Round::First, Step::AbortAgain | Step::DeleteAgain) | (Round::Later(_), _) => true,
+        })
     }
 
-    /// Gives all removals up; says of which blobs, as topic and key.
+    /// Gives all removals up; says of which blobs that were not counted before, as topic and key.
     pub(crate) fn give_up(&mut self) -> Vec<(String, String)> {
-        let open = std::mem::take(&mut self.open);
-        open.into_values().map(|cleanup| (cleanup.unwanted.topic, cleanup.unwanted.key)).collect()
+        self.remembered.clear();
+        let open = std::mem::take(&mut self.open).into_values();
+        let uncounted = open.filter(|cleanup| cleanup.round == Round::First);
+        uncounted.map(|cleanup| (cleanup.unwanted.topic, cleanup.unwanted.key)).collect()
     }
 }
 
@@ -196,13 +288,35 @@ impl Cleanup {
         self.failed_tries = 0;
     }
 
-    fn order(&self, id: CleanupId) -> Decision {
+    /// What comes after a step that has ended, well or not.
+    fn next_step(&self) -> Option<Step> {
+        let Leftovers { upload, object } = &self.unwanted.leftovers;
+        match (self.step, object) {
+            (Step::Abort, LeftObject::Stored | LeftObject::Late) => return Some(Step::Delete),
+            (Step::Abort, LeftObject::None) | (Step::Delete, _) => {}
+            (Step::AbortAgain | Step::DeleteAgain, _) => return None,
+        }
+        match (upload, object) {
+            _ if self.something_stays => None,
+            (LeftUpload::Late(_), _) => Some(Step::AbortAgain),
+            (_, LeftObject::Late) => Some(Step::DeleteAgain),
+            (LeftUpload::None | LeftUpload::Open(_) | LeftUpload::Nameless, LeftObject::None | LeftObject::Stored) => {
+                None
+            }
+        }
+    }
+
+    fn order(&self, id: CleanupId) -> Option<Decision> {
         let key = self.unwanted.key.clone();
-        let request = match &self.step {
-            Step::Abort { upload_id } => Request::AbortMultipartUpload { key, upload_id: upload_id.clone() },
-            Step::Delete | Step::DeleteAgain => Request::DeleteObject { key },
+        let request = match (self.step, &self.unwanted.leftovers.upload) {
+            (Step::Abort | Step::AbortAgain, LeftUpload::Open(upload_id) | LeftUpload::Late(upload_id)) => {
+                Request::AbortMultipartUpload { key, upload_id: upload_id.clone() }
+            }
+            // Nobody can abort an upload without its id, and nothing begins with that.
+            (Step::Abort | Step::AbortAgain, LeftUpload::None | LeftUpload::Nameless) => return None,
+            (Step::Delete | Step::DeleteAgain, _) => Request::DeleteObject { key },
         };
-        Decision::S3 { purpose: Purpose::Cleanup(id), request, deadline: DEADLINE }
+        Some(Decision::S3 { purpose: Purpose::Cleanup(id), request, deadline: DEADLINE })
     }
 }
 
@@ -224,52 +338,115 @@ mod tests {
     use crate::config::Config;
     use crate::context::Ids;
     use crate::random::Random;
-    use crate::time::{Monotonic, Now};
+    use crate::time::Now;
     use crate::timers::Timers;
 
-    /// Plays a removal: each entry is the outcome of the step that is open. Returns the verbs that were ordered, when
-    /// the exchange was told (after how many outcomes), and the orphan.
-    fn play(leftovers: Leftovers, outcomes: &[Outcome<Response, Refusal>]) -> (String, Option<usize>, bool) {
-        let (config, mut timers, mut random, mut ids) =
-            (Config::default(), Timers::default(), Random::new([0; 32]), Ids::default());
-        let now = Now { monotonic: Monotonic::ZERO, unix_ms: 0 };
-        let mut ctx = Context { now, config: &config, timers: &mut timers, random: &mut random, ids: &mut ids };
-        let (mut cleanups, mut out) = (Cleanups::default(), Vec::new());
-        let unwanted = Unwanted { topic: "t".into(), key: "k".into(), leftovers, tell: Some(ExchangeId(1)) };
-        assert!(cleanups.begin(unwanted, &mut out));
-        let (mut verbs, mut told, mut orphan) = (String::new(), None, false);
-        for (place, outcome) in outcomes.iter().enumerate() {
-            let ordered = out.pop();
-            assert!(out.is_empty(), "one step at a time");
-            match ordered {
-                Some(Decision::S3 { request: Request::AbortMultipartUpload { .. }, .. }) => verbs.push('A'),
-                Some(Decision::S3 { request: Request::DeleteObject { .. }, .. }) => verbs.push('D'),
-                other => panic!("not a removal: {other:?}"),
+    struct Bench {
+        config: Config,
+        timers: Timers,
+        random: Random,
+        ids: Ids,
+        now: Monotonic,
+        cleanups: Cleanups,
+        out: Vec<Decision>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self {
+                config: Config::default(),
+                timers: Timers::default(),
+                random: Random::new([0; 32]),
+                ids: Ids::default(),
+                now: Monotonic::ZERO,
+                cleanups: Cleanups::default(),
+                out: Vec::new(),
             }
-            let progress = cleanups.on_outcome(&mut ctx, CleanupId(0), outcome, &mut out);
+        }
+
+        fn call<R>(&mut self, tell: impl FnOnce(&mut Cleanups, &mut Context<'_>, &mut Vec<Decision>) -> R) -> R {
+            let mut ctx = Context {
+                now: Now { monotonic: self.now, unix_ms: 0 },
+                config: &self.config,
+                timers: &mut self.timers,
+                random: &mut self.random,
+                ids: &mut self.ids,
+            };
+            tell(&mut self.cleanups, &mut ctx, &mut self.out)
+        }
+
+        fn begin(&mut self, key: &str, leftovers: Leftovers) {
+            let unwanted = Unwanted { topic: "t".into(), key: key.into(), leftovers, tell: Some(ExchangeId(1)) };
+            assert!(self.call(|cleanups, _, out| cleanups.begin(unwanted, out)));
+        }
+
+        /// The one step that is ordered: its verb, its key and its cleanup.
+        fn ordered(&mut self) -> (char, String, CleanupId) {
+            let Some(Decision::S3 { request, purpose: Purpose::Cleanup(id), .. }) = self.out.pop() else {
+                panic!("nothing is ordered")
+            };
+            if let Request::AbortMultipartUpload { key, .. } = request {
+                return ('A', key, id);
+            }
+            let Request::DeleteObject { key } = request else { panic!("not a removal: {request:?}") };
+            ('D', key, id)
+        }
+
+        /// Waits for the next timer, if nothing is ordered but something is under way. Says how long it took.
+        fn wait(&mut self) -> Duration {
+            let before = self.now;
+            if let Some(next) = self.timers.next().filter(|_| self.out.is_empty()) {
+                self.now = next.at;
+                let Some(Timer::Cleanup(id)) = self.timers.pop_due(next.at) else { panic!("another timer") };
+                self.call(|cleanups, _, out| cleanups.on_timer(id, out));
+            }
+            self.now.since(before)
+        }
+    }
+
+    /// Plays a removal: each entry is the outcome of the step that is open. Returns the verbs that were ordered, a dash where a
+    /// minute went by before one; when the exchange was told (after how many outcomes); and whether it was left.
+    fn play(leftovers: Leftovers, outcomes: &[Outcome<Response, Refusal>]) -> (String, Option<usize>, bool) {
+        let mut bench = Bench::new();
+        bench.begin("k", leftovers);
+        let (mut verbs, mut told, mut left) = (String::new(), None, false);
+        for (place, outcome) in outcomes.iter().enumerate() {
+            let (verb, _, id) = bench.ordered();
+            assert!(bench.out.is_empty(), "one step at a time");
+            verbs.push(verb);
+            assert_eq!(bench.cleanups.is_idle(), verbs.contains('-'), "only what is done once more is not waited for");
+            let progress = bench.call(|cleanups, ctx, out| cleanups.on_outcome(ctx, id, outcome, out));
             if progress.told.is_some() {
                 assert_eq!(told.replace(place + 1), None, "told once");
             }
-            orphan |= progress.orphan.is_some();
-            if let Some(next) = ctx.timers.next() {
-                assert!(out.is_empty(), "waits before the next try");
-                let again = matches!(cleanups.open[&CleanupId(0)].step, Step::DeleteAgain);
-                assert_eq!(cleanups.is_idle(), again, "only a second delete is not waited for");
-                assert!(again || next.at < Monotonic::ZERO + LATE_PUT);
-                ctx.timers.clear(Timer::Cleanup(CleanupId(0)));
-                cleanups.on_timer(CleanupId(0), &mut out);
+            left |= progress.orphan == Some((Orphan::Left, "t".into(), "k".into()));
+            if bench.wait() == LATE {
+                verbs.push('-');
             }
         }
-        assert!(out.is_empty() && cleanups.open.is_empty(), "over");
-        (verbs, told, orphan)
+        assert!(bench.out.is_empty() && bench.cleanups.open.is_empty(), "over");
+        assert_eq!(bench.cleanups.remembered.len(), usize::from(left));
+        (verbs, told, left)
+    }
+
+    fn done() -> Outcome<Response, Refusal> {
+        Outcome::Applied(Response::Done)
+    }
+
+    fn lost() -> Outcome<Response, Refusal> {
+        Outcome::Unknown("reset".into())
+    }
+
+    fn slow() -> Outcome<Response, Refusal> {
+        Outcome::NotApplied(Refusal::SlowDown("503".into()))
     }
 
     #[test]
     fn abort_then_delete_up_to_three_tries_each() {
-        let done = || Outcome::Applied(Response::Done);
-        let lost = || Outcome::Unknown("reset".into());
-        let slow = || Outcome::NotApplied(Refusal::SlowDown("503".into()));
+        let no_upload = || Outcome::NotApplied(Refusal::NoSuchUpload);
         let open = || LeftUpload::Open("u".into());
+        let late_part = || Leftovers { upload: LeftUpload::Late("u".into()), object: LeftObject::None };
+        let late_part_and_object = || Leftovers { upload: LeftUpload::Late("u".into()), object: LeftObject::Stored };
         let both = || Leftovers { upload: open(), object: LeftObject::Stored };
         let object = || Leftovers { object: LeftObject::Stored, ..Leftovers::default() };
         let late = || Leftovers { object: LeftObject::Late, ..Leftovers::default() };
@@ -279,18 +456,26 @@ mod tests {
             (object(), vec![Outcome::NotApplied(Refusal::NoSuchKey)], ("D", Some(1), false)),
             (object(), vec![lost(), slow(), done()], ("DDD", Some(1), false)),
             (object(), vec![lost(), lost(), lost()], ("DDD", Some(1), true)),
-            (upload(), vec![Outcome::NotApplied(Refusal::NoSuchUpload)], ("A", Some(1), false)),
+            (upload(), vec![no_upload()], ("A", Some(1), false)),
             (upload(), vec![slow(), slow(), slow()], ("AAA", Some(1), true)),
             (both(), vec![done(), done()], ("AD", Some(2), false)),
             (both(), vec![lost(), done(), lost(), done()], ("AADD", Some(1), false)),
             (both(), vec![lost(), lost(), lost(), done()], ("AAAD", Some(1), true)),
-            (late(), vec![done(), done()], ("DD", Some(1), false)),
-            (late(), vec![lost(), done(), slow(), done()], ("DDDD", Some(1), false)),
-            (late(), vec![done(), lost(), lost(), lost()], ("DDDD", Some(1), true)),
+            (late(), vec![done(), done()], ("D-D", Some(1), false)),
+            (late(), vec![lost(), done(), slow(), done()], ("DD-DD", Some(1), false)),
+            (late(), vec![done(), lost(), lost(), lost()], ("D-DDD", Some(1), true)),
             (late(), vec![lost(), lost(), lost()], ("DDD", Some(1), true)),
+            (late_part(), vec![done(), no_upload()], ("A-A", Some(1), false)),
+            (late_part(), vec![done(), lost(), done()], ("A-AA", Some(1), false)),
+            (late_part(), vec![slow(), slow(), slow()], ("AAA", Some(1), true)),
+            (late_part_and_object(), vec![done(), done(), done()], ("AD-A", Some(2), false)),
         ];
-        for (leftovers, outcomes, (verbs, told, orphan)) in table {
-            assert_eq!(play(leftovers.clone(), &outcomes), (verbs.to_owned(), told, orphan), "{leftovers:?}");
+        for (leftovers, outcomes, (verbs, told, left)) in table {
+            assert_eq!(
+                play(leftovers.clone(), &outcomes),
+                (verbs.to_owned(), told, left),
+                "{leftovers:?} {outcomes:?}"
+            );
         }
     }
 
@@ -303,5 +488,90 @@ mod tests {
             assert!(!Cleanups::default().begin(unwanted, &mut out));
             assert!(out.is_empty());
         }
+    }
+
+    /// An object that could not be removed.
+    fn left(bench: &mut Bench, key: &str) {
+        bench.begin(key, Leftovers { object: LeftObject::Stored, ..Leftovers::default() });
+        let mut counted = 0;
+        for _ in 0..=WAITS.len() {
+            let (_, _, id) = bench.ordered();
+            let progress = bench.call(|cleanups, ctx, out| cleanups.on_outcome(ctx, id, &lost(), out));
+            counted += usize::from(progress.orphan.is_some());
+            bench.wait();
+        }
+        assert_eq!(counted, 1);
+    }
+
+    #[test]
+    fn what_was_left_is_tried_again_ever_more_rarely_until_it_is_gone() {
+        let mut bench = Bench::new();
+        left(&mut bench, "k");
+        for rest in [30, 60, 120, 240, 480, 960, 1920, 3600, 3600] {
+            bench.now = bench.now + (Duration::from_secs(rest) - Duration::from_micros(1));
+            bench.call(|cleanups, ctx, out| cleanups.try_again(ctx, out));
+            assert!(bench.out.is_empty(), "not before {rest} s");
+            bench.now = bench.now + Duration::from_micros(1);
+            bench.call(|cleanups, ctx, out| cleanups.try_again(ctx, out));
+            let (verb, key, id) = bench.ordered();
+            assert_eq!((verb, key.as_str()), ('D', "k"));
+            assert!(bench.cleanups.is_idle(), "the end of the process does not wait for it");
+            let outcome =
+                if rest == 3600 && bench.now > Monotonic::ZERO + Duration::from_secs(10_000) { done() } else { slow() };
+            let progress = bench.call(|cleanups, ctx, out| cleanups.on_outcome(ctx, id, &outcome, out));
+            assert_eq!(progress.told, None);
+            let gone = outcome == done();
+            assert_eq!(progress.orphan, gone.then(|| (Orphan::Removed, "t".into(), "k".into())), "counted once");
+            assert_eq!(bench.cleanups.remembered.len(), usize::from(!gone));
+            assert!(bench.timers.next().is_none(), "one try in a round");
+        }
+    }
+
+    #[test]
+    fn what_can_never_be_removed_is_forgotten_at_last() {
+        let mut bench = Bench::new();
+        left(&mut bench, "k");
+        let mut rounds = 0;
+        while !bench.cleanups.remembered.is_empty() {
+            bench.now = bench.now + LONGEST_REST;
+            bench.call(|cleanups, ctx, out| cleanups.try_again(ctx, out));
+            let (_, _, id) = bench.ordered();
+            bench.call(|cleanups, ctx, out| cleanups.on_outcome(ctx, id, &slow(), out));
+            rounds += 1;
+        }
+        assert_eq!(rounds, ROUNDS);
+    }
+
+    #[test]
+    fn few_at_once_and_the_next_when_one_is_gone() {
+        let mut bench = Bench::new();
+        for number in 0..AT_ONCE + 2 {
+            left(&mut bench, &number.to_string());
+        }
+        bench.now = bench.now + FIRST_REST;
+        bench.call(|cleanups, ctx, out| cleanups.try_again(ctx, out));
+        bench.call(|cleanups, ctx, out| cleanups.try_again(ctx, out));
+        assert_eq!(bench.out.len(), AT_ONCE);
+        let mut gone = 0;
+        while !bench.out.is_empty() {
+            let (_, _, id) = bench.ordered();
+            let progress = bench.call(|cleanups, ctx, out| cleanups.on_outcome(ctx, id, &done(), out));
+            gone += usize::from(progress.orphan.is_some_and(|(orphan, ..)| orphan == Orphan::Removed));
+        }
+        assert_eq!(gone, AT_ONCE + 2);
+        assert!(bench.cleanups.open.is_empty() && bench.cleanups.remembered.is_empty());
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_fits_and_the_end_counts_nothing_twice() {
+        let mut bench = Bench::new();
+        for number in 0..REMEMBERED + 5 {
+            left(&mut bench, &number.to_string());
+        }
+        assert_eq!(bench.cleanups.remembered.len(), REMEMBERED);
+        bench.now = bench.now + FIRST_REST;
+        bench.call(|cleanups, ctx, out| cleanups.try_again(ctx, out));
+        bench.begin("new", Leftovers { object: LeftObject::Stored, ..Leftovers::default() });
+        assert_eq!(bench.cleanups.give_up(), [("t".to_owned(), "new".to_owned())]);
     }
 }

@@ -19,7 +19,7 @@ use crate::timers::Timer;
 
 use super::budget::Budget;
 use super::call::{Call, Shared};
-use super::cleanup::{CleanupId, Cleanups};
+use super::cleanup::{CleanupId, Cleanups, Orphan};
 use super::download::Download;
 use super::log_text::Printable;
 use super::produce::Produce;
@@ -188,7 +188,12 @@ impl Lfs {
         out: &mut Vec<Decision>,
     ) {
         match purpose {
-            Purpose::Health => self.health.on_looked(ctx, outcome, out),
+            Purpose::Health => {
+                self.health.on_looked(ctx, outcome, out);
+                if self.health.is_healthy() && !self.draining {
+                    self.shared.cleanups.try_again(ctx, out);
+                }
+            }
             Purpose::EnsureBucket => S3Health::on_ensured(&outcome, out),
             Purpose::Cleanup(id) => self.on_cleanup_step(ctx, cluster, id, &outcome, out),
             Purpose::Upload { exchange, step } => {
@@ -410,9 +415,13 @@ impl Lfs {
     ) {
         let progress = self.shared.cleanups.on_outcome(ctx, id, outcome, out);
         let call = &mut Call { ctx, cluster, shared: &mut self.shared, out };
-        if let Some((topic, key)) = progress.orphan {
-            call.shared.stats.s3_errors += 1;
-            call.orphan(&topic, &key, "delete_failed");
+        match progress.orphan {
+            Some((Orphan::Left, topic, key)) => {
+                call.shared.stats.s3_errors += 1;
+                call.orphan(&topic, &key, "delete_failed");
+            }
+            Some((Orphan::Removed, topic, key)) => call.orphan_removed(&topic, &key),
+            None => {}
         }
         if let Some(exchange) = progress.told {
             if let Some(Exchange::Produce(produce)) = self.exchanges.get_mut(&exchange) {

@@ -28,6 +28,8 @@ pub struct LfsStats {
     pub s3_errors: u64,
     /// Blobs that were kept or left without proof of a record.
     pub orphans: u64,
+    /// Of these, blobs that were removed later.
+    pub orphans_removed: u64,
     /// Exchanges that have not ended.
     pub exchanges: usize,
     /// Bytes of the memory budget that are taken.

@@ -82,6 +82,11 @@ fn contract(page: &mut Page, facts: &Facts<'_>) {
         "Objects that stay in the bucket without proof of a record",
         [(NONE, lfs().map(|lfs| lfs.orphans).sum::<u64>())],
     );
+    page.counter(
+        "kafscale_proxy_orphan_objects_removed_total",
+        "Of these orphans, objects that were removed later",
+        [(NONE, lfs().map(|lfs| lfs.orphans_removed).sum::<u64>())],
+    );
     let tasks: usize = facts.shards.iter().map(|shard| shard.stats.tasks).sum();
     page.gauge("kafscale_lfs_proxy_goroutines", "Tasks that have not ended", [(NONE, tasks + facts.main_tasks)]);
     let usage = facts.process.usage;

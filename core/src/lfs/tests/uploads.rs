@@ -197,6 +197,58 @@ fn a_blob_whose_put_was_repeated_is_deleted_twice() {
     bench.assert_nothing_left();
 }
 
+/// A part that was given up may be stored after the abort, and then only a second abort frees it.
+#[test]
+fn an_upload_with_a_part_that_was_given_up_is_aborted_twice() {
+    for late_first in [true, false] {
+        let mut bench = Bench::reading(small_parts(), &[]);
+        bench.chunk(ONE, b"01234567");
+        bench.s3(created());
+        if late_first {
+            bench.s3(lost());
+        }
+        bench.gone(ONE);
+        if !late_first {
+            bench.s3(lost());
+        }
+        assert_eq!(bench.read().last().unwrap(), "abort u");
+        bench.s3_done(Response::Done);
+        bench.pass(Duration::from_secs(59));
+        assert_eq!(bench.read(), [""; 0]);
+        bench.pass(Duration::from_secs(1));
+        assert_eq!(bench.read(), ["abort u"]);
+        bench.s3(Outcome::NotApplied(Refusal::NoSuchUpload));
+        assert_eq!(bench.lfs.stats().orphans, 0);
+        bench.assert_nothing_left();
+    }
+}
+
+/// While the bucket cannot be used nothing is tried; when it can, what is left goes, and is counted as gone.
+#[test]
+fn what_could_not_be_removed_is_removed_when_the_bucket_can_be_used_again() {
+    let mut bench = Bench::stored();
+    bench.gone(ONE);
+    for _ in 0..3 {
+        bench.s3(lost());
+        bench.pass(Duration::from_secs(4));
+    }
+    bench.read();
+    let looked = |bench: &mut Bench, outcome| {
+        bench.call(|lfs, ctx, cluster, out| {
+            lfs.on_s3(ctx, cluster, OperationId(0), Purpose::Health, outcome, out);
+        });
+        bench.timers.clear(Timer::S3Health);
+        bench.read()
+    };
+    bench.pass(Duration::from_secs(30));
+    assert_eq!(looked(&mut bench, lost()), [""; 0]);
+    assert_eq!(looked(&mut bench, Outcome::Applied(Response::Done)), ["delete"]);
+    bench.s3_done(Response::Done);
+    let stats = bench.lfs.stats();
+    assert_eq!((stats.orphans, stats.orphans_removed, stats.s3_errors), (1, 1, 1));
+    bench.assert_nothing_left();
+}
+
 #[test]
 fn a_multipart_upload_that_failed_is_aborted_when_nothing_of_it_is_in_flight() {
     let mut bench = Bench::reading(small_parts(), &[]);

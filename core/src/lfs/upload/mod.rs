@@ -108,6 +108,8 @@ pub(crate) struct Upload {
     exchange: ExchangeId,
     blob: Blob,
     window: Window,
+    /// A try of an UploadPart was given up and may still be carried out.
+    late_part: bool,
     phase: Phase,
 }
 
@@ -206,7 +208,7 @@ impl Upload {
         let digests = Digests::new(blob.algorithm);
         let body = Body::Coming(Box::new(Coming { digests, size: 0, filling: None, reading: None }));
         let phase = Phase::Sending { body, store: Store::Nothing, parts: BTreeMap::new(), etags: BTreeMap::new() };
-        Self { at: "Sending", exchange, blob, window, phase }
+        Self { at: "Sending", exchange, blob, window, late_part: false, phase }
     }
 
     /// Begins to read.
@@ -376,7 +378,10 @@ impl Upload {
             }
             Outcome::NotApplied(refusal) => s3_call::is_transient(refusal),
             // The same bytes under the same number: a repetition replaces what may be there.
-            Outcome::Unknown(_) => true,
+            Outcome::Unknown(_) => {
+                self.late_part = true;
+                true
+            }
         };
         match part.tries.and_then(Tries::again).filter(|_| again) {
             Some(waiting) => {
@@ -429,7 +434,12 @@ impl Upload {
                 Outcome::NotApplied(_) => {}
                 Outcome::Unknown(_) => leftovers.upload = LeftUpload::Nameless,
             },
-            UploadStep::Part(_) => {}
+            UploadStep::Part(_) => match (outcome, std::mem::take(&mut leftovers.upload)) {
+                (Outcome::Unknown(_), LeftUpload::Open(upload_id)) => leftovers.upload = LeftUpload::Late(upload_id),
+                (Outcome::Applied(_) | Outcome::NotApplied(_) | Outcome::Unknown(_), upload) => {
+                    leftovers.upload = upload
+                }
+            },
             // Already counted as an object when it was ordered.
             UploadStep::Complete => {}
         }
@@ -475,6 +485,7 @@ impl Upload {
     pub(crate) fn stop(&mut self, call: &mut Call<'_, '_>) {
         call.ctx.timers.clear(Timer::ExchangeProgress(self.exchange));
         call.ctx.timers.clear(Timer::ExchangeRetry(self.exchange));
+        let left_open = if self.late_part { LeftUpload::Late } else { LeftUpload::Open };
         let (in_flight, holding, leftovers) = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Sending { body, store, parts, .. } => {
                 if let Body::Coming(coming) = body
@@ -486,7 +497,7 @@ impl Upload {
                 let (creating, upload) = match store {
                     Store::Nothing | Store::Creating(Tries::Waiting(_)) => (0, LeftUpload::None),
                     Store::Creating(Tries::InFlight(_)) => (1, LeftUpload::None),
-                    Store::Open(upload_id) => (0, LeftUpload::Open(upload_id)),
+                    Store::Open(upload_id) => (0, left_open(upload_id)),
                     Store::Nameless => (0, LeftUpload::Nameless),
                 };
                 (sent + creating, sent, Leftovers { upload, object: LeftObject::None })
@@ -498,7 +509,7 @@ impl Upload {
             }
             Phase::Completing { upload_id, tries, .. } => {
                 let sent = usize::from(matches!(tries, Tries::InFlight(_)));
-                (sent, 0, Leftovers { upload: LeftUpload::Open(upload_id), object: LeftObject::Stored })
+                (sent, 0, Leftovers { upload: left_open(upload_id), object: LeftObject::Stored })
             }
             Phase::Stopping { in_flight, leftovers } => {
                 self.enter(Phase::Stopping { in_flight, leftovers });

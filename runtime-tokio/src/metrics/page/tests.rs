@@ -95,6 +95,7 @@ fn shards_are_summed_where_they_have_no_label() {
     for (series, expected) in [
         ("kafscale_lfs_proxy_upload_bytes_total", 20.0),
         ("kafscale_lfs_proxy_orphan_objects_total", 2.0),
+        ("kafscale_proxy_orphan_objects_removed_total", 0.0),
         ("kafscale_lfs_proxy_goroutines", 13.0),
         ("kafscale_lfs_proxy_gc_pause_total_ns", 0.0),
         ("kafscale_lfs_proxy_memory_alloc_bytes", 5.0),
