@@ -66,6 +66,7 @@ impl Call<'_, '_> {
         self.shared.stats.orphans += 1;
         tracing::warn!(topic = %Printable(topic), object = %Printable(key), reason, "an orphan stays in the bucket");
     }
+
     /// An orphan was removed after all.
     pub(crate) fn orphan_removed(&mut self, topic: &str, key: &str) {
         self.shared.stats.orphans_removed += 1;

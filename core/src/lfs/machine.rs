@@ -508,14 +508,20 @@ fn open_exchange(
         let length = content_length(&head.headers);
         return Exchange::Download(Box::new(Download::start(call, requester, length)));
     }
-    match ProduceRequest::parse(&head.headers, &call.shared.config) {
-        Ok(request) => Exchange::Produce(Box::new(Produce::start(call, requester, request))),
+    let request = match ProduceRequest::parse(&head.headers, &call.shared.config) {
+        Ok(request) => request,
         Err(error) => {
             call.shared.stats.unknown_topics.errors += 1;
             requester.refuse(call, &error, "");
-            Exchange::Answered(requester)
+            return Exchange::Answered(requester);
         }
+    };
+    if let Err(error) = request.check_size(call.shared.config.max_blob_bytes) {
+        call.topic_stats(&request.topic).errors += 1;
+        requester.refuse(call, &error, &request.topic);
+        return Exchange::Answered(requester);
     }
+    Exchange::Produce(Box::new(Produce::start(call, requester, request)))
 }
 
 /// The exchange that holds this connection, unless it has let it go already.

@@ -66,22 +66,25 @@ impl ProduceRequest {
         }
         let content_length = content_length(headers);
         let promised_size = promised_size(&text(headers, "x-lfs-size"))?;
-        let largest = content_length.max(promised_size);
-        if let (Some(max), Some(largest)) = (config.max_blob_bytes, largest)
-            && largest > max
-        {
-            return Err(too_large(max));
-        }
-        if let (Some(promised), Some(framed)) = (promised_size, content_length)
-            && promised != framed
-        {
-            return Err(size_mismatch(promised));
-        }
         let content_type = headers
             .get(CONTENT_TYPE)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
             .unwrap_or_default();
         Ok(Self { topic, key, partition, algorithm, checksum, content_type, content_length, promised_size })
+    }
+
+    /// What is promised of the size. From here on a refusal counts as an error of the topic.
+    pub(crate) fn check_size(&self, max_blob_bytes: Option<u64>) -> Result<(), ApiError> {
+        let largest = self.content_length.max(self.promised_size);
+        if let (Some(max), Some(largest)) = (max_blob_bytes, largest)
+            && largest > max
+        {
+            return Err(too_large(max));
+        }
+        match (self.promised_size, self.content_length) {
+            (Some(promised), Some(framed)) if promised != framed => Err(size_mismatch(promised)),
+            (Some(_) | None, Some(_) | None) => Ok(()),
+        }
     }
 
     /// Size of the body, as far as somebody has promised it.
@@ -133,7 +136,9 @@ mod tests {
             headers.append(*name, value.parse().unwrap());
         }
         let config = LfsConfig { max_blob_bytes: Some(100), ..LfsConfig::default() };
-        ProduceRequest::parse(&headers, &config).map_err(|error| error.code.text())
+        let parsed = ProduceRequest::parse(&headers, &config);
+        let checked = parsed.and_then(|request| request.check_size(config.max_blob_bytes).map(|()| request));
+        checked.map_err(|error| error.code.text())
     }
 
     #[test]

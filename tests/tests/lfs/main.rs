@@ -5,5 +5,6 @@ mod bench;
 mod downloads;
 mod keep_or_delete;
 mod shutdown;
+mod slowness;
 mod swarm;
 mod upload_faults;

@@ -243,3 +243,16 @@ fn a_dial_that_outlasts_the_ttl_sends_nothing() {
     assert_eq!(bench.read(), ["503 backend_unavailable"]);
     bench.assert_nothing_left();
 }
+
+/// From the promised size on, a refusal is an error of the topic.
+#[test]
+fn a_body_that_is_announced_as_too_large_counts_for_its_topic() {
+    for headers in [[("content-length", "65")], [("x-lfs-size", "65")]] {
+        let mut bench = discovered();
+        bench.produce(ONE, &headers);
+        assert_eq!(bench.read(), ["400 payload_too_large"]);
+        let stats = bench.lfs.stats();
+        assert_eq!((stats.topics["t"].errors, stats.unknown_topics.errors), (1, 0));
+        bench.assert_nothing_left();
+    }
+}

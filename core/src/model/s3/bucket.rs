@@ -130,8 +130,13 @@ impl Bucket {
                 Some(_) | None => return Err(Refusal::Other(format!("InvalidPart: {number}"))),
             }
         }
-        if pieces[..pieces.len() - 1].iter().any(|piece| piece.size < min_part_bytes) {
+        let (last, others) = pieces.split_last().expect("the list is not empty");
+        if others.iter().any(|piece| piece.size < min_part_bytes) {
             return Err(Refusal::Other("EntityTooSmall".into()));
+        }
+        // AWS takes parts of any size, R2 and its kin do not.
+        if others.iter().any(|piece| piece.size != others[0].size || piece.size < last.size) {
+            return Err(Refusal::Other("InvalidPart: all non-trailing parts must have the same length".into()));
         }
         let dropped = upload.parts.iter().filter(|(number, _)| !listed.iter().any(|(listed, _)| listed == *number));
         let mut freed: Vec<BlobId> = dropped.map(|(_, part)| part.piece.blob).collect();

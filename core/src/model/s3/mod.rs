@@ -3,7 +3,7 @@
 //! It knows keys, uploads, parts, sizes and ETags, and orders the bytes to be stored, loaded and removed as blobs: memory
 //! backs them in the simulated world ([`MemoryBlobs`]), files in `dev` mode. What it refuses, and with which code, follows
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations.html>; where stores differ (a second completion of the
-//! same upload) it takes the stricter answer.
+//! same upload, parts of unequal sizes) it takes the stricter answer.
 
 mod blobs;
 mod bucket;

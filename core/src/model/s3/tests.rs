@@ -290,6 +290,29 @@ fn an_object_whose_opening_was_not_told_is_not_held() {
     }
 }
 
+/// As stores do that want all parts but the last of one size, and the last not larger.
+#[test]
+fn parts_of_unequal_sizes_are_refused_at_the_end() {
+    let table: [(&[usize], bool); 6] = [
+        (&[8, 8, 3], true),
+        (&[8], true),
+        (&[8, 8], true),
+        (&[8, 6, 8, 2], false),
+        (&[8, 9], false),
+        (&[6, 8, 8], false),
+    ];
+    for (sizes, taken) in table {
+        let mut s3 = S3::new();
+        let upload_id = s3.create_upload("k");
+        let bytes: &'static [u8] = &[7; 9];
+        let etags: Vec<String> =
+            (1..).zip(sizes).map(|(number, size)| s3.part("k", &upload_id, number, &bytes[..*size]).unwrap()).collect();
+        let parts: Vec<(u16, &str)> = (1..).zip(&etags).map(|(number, etag)| (number, etag.as_str())).collect();
+        let completed = s3.complete("k", &upload_id, &parts);
+        assert_eq!(completed == Outcome::Applied(Response::Done), taken, "{sizes:?}: {completed:?}");
+    }
+}
+
 #[test]
 fn reads_break_or_are_given_up() {
     let mut s3 = S3::new();
