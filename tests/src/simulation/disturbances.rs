@@ -282,5 +282,6 @@ fn trouble(how: u64) -> Trouble {
         Trouble::CompletionError { applied: true },
         Trouble::CompletionError { applied: false },
         Trouble::BrokenReads,
-    ][how as usize % 6]
+        Trouble::StalledReads,
+    ][how as usize % 7]
 }

@@ -301,12 +301,13 @@ fn the_client_goes_after_sending() {
 #[test]
 fn a_delete_that_fails() {
     let lost = S3Fault::Way(Link { fate: Fate::RequestLost, delay: Duration::ZERO });
-    let left = |answer| End { answer, records: 0, kept: true, orphans: 1 };
-    for (name, tries, end) in [("three times", 3, left(UNAVAILABLE)), ("twice", 2, deleted(UNAVAILABLE))] {
+    let removed_later = |answer| End { answer, records: 0, kept: false, orphans: 1 };
+    for (name, tries, end) in [("three times", 3, removed_later(UNAVAILABLE)), ("twice", 2, deleted(UNAVAILABLE))] {
         let before = |world: &mut World| {
             (0..3).for_each(|broker| world.broker(broker).inject(NOT_LEADER));
             (0..tries).for_each(|_| world.faults.strike_s3(S3Verb::Delete, lost));
         };
-        arranged(name, before, end);
+        let counted = end.orphans;
+        assert_eq!(stats(&arranged(name, before, end)).orphans_removed, counted, "{name}");
     }
 }
