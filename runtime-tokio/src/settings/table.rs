@@ -188,7 +188,7 @@ pub const SETTINGS: &[Setting] = &[
         "104857600",
         "Largest Kafka request, bytes; at most 1073741824",
     )
-    // Above this the length of a frame may be the beginning of a TLS hello.
+    // A request may have to be encoded anew in a version that takes more room, and no frame can be longer than 2 GiB.
     .at_most(GIB),
     Setting::new(
         LIMITS,
