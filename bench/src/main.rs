@@ -61,8 +61,8 @@ fn names() -> impl Iterator<Item = &'static str> {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    if let Some(unknown) = options.loads.iter().find(|asked| !names().any(|name| name.starts_with(asked.as_str()))) {
-        return Err(Failure::new(format!("no load begins with {unknown}; --list shows them all")));
+    if let Some(unknown) = options.loads.iter().find(|asked| !names().any(|name| options::names(asked, name))) {
+        return Err(Failure::new(format!("no load is named {unknown}; --list shows them all")));
     }
     if options.quick {
         println!("A quick run, everything once and small: the figures mean nothing.\n");
@@ -74,15 +74,19 @@ fn run(options: &Options) -> Result<(), Failure> {
             TcpStream::connect(other.address).during(|| format!("connecting to {}", other.name))
         })?;
     }
-    print_table("Kafka", reports::kafka::measure(options, &stand)?);
-    print_table("Uploads", reports::uploads::measure(options, &stand)?);
-    print_table("Idle connections", reports::idle::measure(options, &stand, &mut ports)?);
-    print_table("Size of the cluster", reports::partitions::measure(options, &stand, &mut ports)?);
+    print_tables("Kafka", reports::kafka::measure(options, &stand)?.into_iter().flatten());
+    print_tables("Uploads", reports::uploads::measure(options, &stand)?);
+    print_tables("Idle connections", reports::idle::measure(options, &stand, &mut ports)?);
+    print_tables("Size of the cluster", reports::partitions::measure(options, &stand, &mut ports)?);
     Ok(())
 }
 
-fn print_table(title: &str, table: Option<Table>) {
-    if let Some(table) = table {
-        println!("## {title}\n\n{table}");
+/// Prints a section, unless there is nothing in it.
+fn print_tables(title: &str, tables: impl IntoIterator<Item = Table>) {
+    for (number, table) in tables.into_iter().enumerate() {
+        if number == 0 {
+            println!("## {title}\n");
+        }
+        println!("{table}");
     }
 }

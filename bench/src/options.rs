@@ -10,7 +10,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "bench/run")]
 pub(crate) struct Options {
-    /// Loads to run, by the beginnings of their names; all of them when none is named. `--list` shows them.
+    /// Loads to run, by their names or the first words of them: `produce`, `fetch-8x4`. All of them when none is named.
     #[arg(value_name = "LOAD")]
     pub(crate) loads: Vec<String>,
     /// Names of all loads.
@@ -40,7 +40,7 @@ pub(crate) struct Options {
 impl Options {
     /// Whether a load of this name is asked for.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        self.loads.is_empty() || self.loads.iter().any(|asked| name.starts_with(asked.as_str()))
+        self.loads.is_empty() || self.loads.iter().any(|asked| names(asked, name))
     }
 
     /// Length of one run of a Kafka load, seconds.
@@ -52,6 +52,11 @@ impl Options {
     pub(crate) fn repetitions(&self) -> u32 {
         if self.quick { 1 } else { self.runs }
     }
+}
+
+/// Whether what was asked for is the name of a load, or whole words at its beginning.
+pub(crate) fn names(asked: &str, load: &str) -> bool {
+    load.strip_prefix(asked).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// A proxy that somebody else has started.
@@ -93,11 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_named_by_their_beginnings() {
+    fn loads_are_named_by_their_first_words() {
         let options = |loads: &[&str]| Options::parse_from(["bench", "--proxy", "p"].iter().chain(loads));
         assert!(options(&[]).wants("fetch-1x1"));
         assert!(options(&["idle", "fetch"]).wants("fetch-1x1"));
         assert!(!options(&["fetch"]).wants("produce-1x1"));
+        assert!(options(&["produce-1x1"]).wants("produce-1x1"));
+        assert!(!options(&["produce-1x1"]).wants("produce-1x16"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Runs the Kafka loads and makes their table.
+//! Runs the Kafka loads and makes their tables: how much gets through, and how long it takes.
 
 use std::time::Duration;
 
@@ -20,18 +20,21 @@ struct Shown<'a> {
 }
 
 /// Measures all Kafka loads that are asked for. `None` when there is none.
-pub(crate) fn measure(options: &Options, stand: &Stand) -> Result<Option<Table>, Failure> {
+pub(crate) fn measure(options: &Options, stand: &Stand) -> Result<Option<[Table; 2]>, Failure> {
     let loads: Vec<&KafkaLoad> = KAFKA_LOADS.iter().filter(|load| options.wants(load.name)).collect();
     if loads.is_empty() {
         return Ok(None);
     }
-    let mut table = Table::new(header(&stand.contestants));
+    let names: Vec<&str> = stand.contestants.iter().map(|contestant| contestant.name.as_str()).collect();
+    let mut throughput = throughput_header(&names);
+    let mut latency = latency_header(&names);
     for load in loads {
         let shown = measure_load(options, &stand.contestants, load)?;
         stand.check_routing()?;
-        table.row(row(load, &shown));
+        throughput.row(throughput_row(load, &shown));
+        latency.row(latency_row(load, &shown));
     }
-    Ok(Some(table))
+    Ok(Some([throughput, latency]))
 }
 
 fn measure_load<'a>(
@@ -62,36 +65,52 @@ fn measure_load<'a>(
     Ok(shown)
 }
 
-fn header(contestants: &[Contestant]) -> Vec<String> {
-    let names: Vec<&str> = contestants.iter().map(|contestant| contestant.name.as_str()).collect();
-    let in_the_middle = names[1..].join(" / ");
+fn throughput_header(names: &[&str]) -> Table {
     let mut header = vec!["load".to_owned()];
     header.extend(names.iter().map(|name| format!("{name}, req/s")));
     header.extend(["of HAProxy", "aim", "met"].map(str::to_owned));
-    header.push(format!("CPU µs per request: {in_the_middle}"));
-    header.push(format!("p50 µs: {}", names.join(" / ")));
-    header.push(format!("p99 µs: {}", names.join(" / ")));
-    header.push(format!("added p99 µs at half load: {in_the_middle}"));
-    header.push(format!("peak MiB: {in_the_middle}"));
-    header
+    header.push(format!("CPU µs per request: {}", names[1..].join(" / ")));
+    Table::new(header)
 }
 
-fn row(load: &KafkaLoad, shown: &[Shown<'_>]) -> Vec<String> {
-    let rate_of =
-        |role| shown.iter().find(|one| one.contestant.role == role).and_then(|one| one.saturated.requests_per_second());
+fn throughput_row(load: &KafkaLoad, shown: &[Shown<'_>]) -> Vec<String> {
+    let rate_of = |role| of_role(shown, role).and_then(|one| one.saturated.requests_per_second());
     let ratio = rate_of(Role::Proxy).zip(rate_of(Role::HaProxy)).map(|(proxy, haproxy)| proxy / haproxy);
-    let direct_p99 =
-        shown.iter().find(|one| one.contestant.role == Role::Direct).and_then(|one| one.paced.p99_micros());
-    let in_the_middle = || shown.iter().filter(|one| one.contestant.role != Role::Direct);
     let mut row = vec![load.title.to_owned()];
     row.extend(shown.iter().map(|one| figure(one.saturated.requests_per_second())));
     row.push(figure(ratio));
     row.push(format!("≥ {}", load.aim));
     row.push(Verdict::at_least(ratio, load.aim).to_string());
-    row.push(figures(in_the_middle().map(|one| one.saturated.cpu_micros_per_request())));
-    row.push(figures(shown.iter().map(|one| one.saturated.p50_micros())));
-    row.push(figures(shown.iter().map(|one| one.saturated.p99_micros())));
-    row.push(figures(in_the_middle().map(|one| Some(one.paced.p99_micros()? - direct_p99?))));
-    row.push(figures(in_the_middle().map(|one| one.saturated.peak_mib())));
+    row.push(figures(in_the_middle(shown).map(|one| one.saturated.cpu_micros_per_request())));
     row
+}
+
+fn latency_header(names: &[&str]) -> Table {
+    let (all, in_the_middle) = (names.join(" / "), names[1..].join(" / "));
+    Table::new([
+        "load".to_owned(),
+        format!("p50 µs: {all}"),
+        format!("p99 µs: {all}"),
+        format!("added p99 µs at half load: {in_the_middle}"),
+        format!("peak MiB: {in_the_middle}"),
+    ])
+}
+
+fn latency_row(load: &KafkaLoad, shown: &[Shown<'_>]) -> Vec<String> {
+    let direct = of_role(shown, Role::Direct).and_then(|one| one.paced.p99_micros());
+    vec![
+        load.title.to_owned(),
+        figures(shown.iter().map(|one| one.saturated.p50_micros())),
+        figures(shown.iter().map(|one| one.saturated.p99_micros())),
+        figures(in_the_middle(shown).map(|one| Some(one.paced.p99_micros()? - direct?))),
+        figures(in_the_middle(shown).map(|one| one.saturated.peak_mib())),
+    ]
+}
+
+fn of_role<'a>(shown: &'a [Shown<'a>], role: Role) -> Option<&'a Shown<'a>> {
+    shown.iter().find(|one| one.contestant.role == role)
+}
+
+fn in_the_middle<'a>(shown: &'a [Shown<'a>]) -> impl Iterator<Item = &'a Shown<'a>> {
+    shown.iter().filter(|one| one.contestant.role != Role::Direct)
 }
