@@ -41,8 +41,18 @@ pub struct ListenerConfig {
     pub connections: usize,
     /// A client that sends nothing and waits for nothing is closed after this time; `None` never.
     pub idle_timeout: Option<Duration>,
+    /// Longest wait that a client may ask for: the timeout of Produce, `max_wait` of Fetch, the rebalance timeout of
+    /// JoinGroup. What it asks for beyond that counts as this.
+    pub client_wait_max: Duration,
     /// Longest wait that one Fetch of ours asks of a broker, so that nothing queues long behind it.
     pub fetch_wait_slice: Duration,
+}
+
+impl ListenerConfig {
+    /// A wait that a client asks for, milliseconds, as far as it is granted; negative means none.
+    pub(crate) fn granted_wait(&self, asked_ms: i32) -> Duration {
+        Duration::from_millis(u64::try_from(asked_ms).unwrap_or(0)).min(self.client_wait_max)
+    }
 }
 
 /// Finding and reaching brokers.
@@ -168,6 +178,7 @@ impl Default for ListenerConfig {
             fetch_wait_slice: Duration::from_millis(500),
         }
     }
+            client_wait_max: Duration::from_secs(300),
 }
 
 impl Default for ClusterConfig {
@@ -230,6 +241,21 @@ impl Default for Config {
             lfs: None,
             shutdown: ShutdownConfig::default(),
             first_shard: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_wait_no_longer_than_they_may() {
+        let config = ListenerConfig { client_wait_max: Duration::from_secs(5), ..ListenerConfig::default() };
+        for (asked_ms, granted_ms) in
+            [(i32::MIN, 0), (-1, 0), (0, 0), (4_999, 4_999), (5_000, 5_000), (5_001, 5_000), (i32::MAX, 5_000)]
+        {
+            assert_eq!(config.granted_wait(asked_ms), Duration::from_millis(granted_ms), "{asked_ms}");
         }
     }
 }

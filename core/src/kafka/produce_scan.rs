@@ -80,12 +80,12 @@ pub struct ProduceAnswer {
     pub leader_hints: bool,
 }
 
-/// Walks a Produce response of any known version; `visit` gets topic name, partition index and error of each
-/// partition, in order.
+/// Walks a Produce response of any known version; `visit` gets topic name, partition index, error and base offset of
+/// each partition, in order.
 pub fn scan_produce_response<'a>(
     body: &'a [u8],
     version: i16,
-    visit: impl FnMut(&'a str, i32, ErrorCode),
+    visit: impl FnMut(&'a str, i32, ErrorCode, i64),
 ) -> Result<ProduceAnswer, DecodeError> {
     let layout = layout(ApiKey::Produce, version)?;
     whole(body, |input| response(input, layout, visit))
@@ -94,7 +94,7 @@ pub fn scan_produce_response<'a>(
 fn response<'a>(
     input: &'a [u8],
     layout: Layout,
-    mut visit: impl FnMut(&'a str, i32, ErrorCode),
+    mut visit: impl FnMut(&'a str, i32, ErrorCode, i64),
 ) -> Scanned<'a, ProduceAnswer> {
     let elements = Elements::new();
     let mut leader_hints = false;
@@ -103,8 +103,8 @@ fn response<'a>(
         let (after, topic) = string(rest, layout)?;
         let (mut after, partitions) = array_length(after, layout, &elements)?;
         for _ in 0..partitions {
-            let (behind, (index, error, found)) = partition_response(after, layout, &elements)?;
-            visit(topic, index, error);
+            let (behind, (index, error, base_offset, found)) = partition_response(after, layout, &elements)?;
+            visit(topic, index, error, base_offset);
             leader_hints |= found;
             after = behind;
         }
@@ -118,9 +118,13 @@ fn response<'a>(
     Ok((rest, ProduceAnswer { throttle_time_ms, leader_hints }))
 }
 
-fn partition_response<'a>(input: &'a [u8], layout: Layout, elements: &Elements) -> Scanned<'a, (i32, ErrorCode, bool)> {
+fn partition_response<'a>(
+    input: &'a [u8],
+    layout: Layout,
+    elements: &Elements,
+) -> Scanned<'a, (i32, ErrorCode, i64, bool)> {
     let mut leader_hints = false;
-    let (mut rest, (index, error, _)) = (be_i32, be_i16.map(ErrorCode), be_i64).parse(input)?;
+    let (mut rest, (index, error, base_offset)) = (be_i32, be_i16.map(ErrorCode), be_i64).parse(input)?;
     if layout.version >= 2 {
         (rest, _) = be_i64(rest)?;
     }
@@ -139,7 +143,7 @@ fn partition_response<'a>(input: &'a [u8], layout: Layout, elements: &Elements) 
         (rest, _) = nullable_string(after, layout)?;
     }
     let (rest, found) = tags(rest, layout, elements, &[])?;
-    Ok((rest, (index, error, leader_hints | found)))
+    Ok((rest, (index, error, base_offset, leader_hints | found)))
 }
 
 #[cfg(test)]
@@ -181,13 +185,13 @@ mod tests {
                 let response: ProduceResponse = sample(&bytes, version);
                 let body = encoded(&response, version);
                 let mut partitions = Vec::new();
-                let answer = scan_produce_response(&body, version, |topic, index, error| {
-                    partitions.push((topic, index, error));
+                let answer = scan_produce_response(&body, version, |topic, index, error, base_offset| {
+                    partitions.push((topic, index, error, base_offset));
                 });
                 let expected = ProduceAnswer { throttle_time_ms: response.throttle_time_ms, leader_hints: false };
                 assert_eq!(answer, Ok(expected));
                 let expected = response.responses.iter().flat_map(|topic| {
-                    topic.partition_responses.iter().map(|partition| (&*topic.name, partition.index, partition.error_code))
+                    topic.partition_responses.iter().map(|partition| (&*topic.name, partition.index, partition.error_code, partition.base_offset))
                 });
                 assert!(partitions.into_iter().eq(expected), "version {version}");
             }
@@ -200,7 +204,7 @@ mod tests {
                 let scanned = scan_produce_request(&body, version, |_| ()).map(|_| ());
                 assert_eq!(scanned, ProduceRequest::decode(&body, version).map(|_| ()), "version {version}");
                 let body = damaged::<ProduceResponse>(&bytes, version, at, value);
-                let scanned = scan_produce_response(&body, version, |_, _, _| ()).map(|_| ());
+                let scanned = scan_produce_response(&body, version, |_, _, _, _| ()).map(|_| ());
                 assert_eq!(scanned, ProduceResponse::decode(&body, version).map(|_| ()), "version {version}");
             }
         }
@@ -211,7 +215,7 @@ mod tests {
         let plain = encoded(&ProduceResponse::default(), 9);
         let mut tagged = BytesMut::from(&plain[..plain.len() - 1]);
         tagged.extend_from_slice(&[1, 0, 1, 0]);
-        let answer = scan_produce_response(&tagged, 9, |_, _, _| ()).unwrap();
+        let answer = scan_produce_response(&tagged, 9, |_, _, _, _| ()).unwrap();
         assert!(answer.leader_hints);
     }
 }

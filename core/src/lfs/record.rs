@@ -41,14 +41,16 @@ pub(crate) struct Answered {
     pub(crate) base_offset: i64,
 }
 
-/// Reads an answer, whole frame. `None` when it does not decode, or does not name the partition.
+/// Reads an answer, whole frame. `None` when it does not decode, does not name the partition, or has neither an error nor
+/// an offset.
 pub(crate) fn answer(frame: BytesMut, topic: &str, partition: i32) -> Option<Answered> {
     let frame = frame.freeze();
     let (_, body_at) = ResponseHeader::decode(&frame, ApiKey::Produce, VERSION).ok()?;
     let response = ProduceResponse::decode(&frame.slice(body_at..), VERSION).ok()?;
     let of_topic = response.responses.iter().find(|answer| answer.name.as_str() == topic)?;
     let of_partition = of_topic.partition_responses.iter().find(|answer| answer.index == partition)?;
-    Some(Answered { error_code: of_partition.error_code, base_offset: of_partition.base_offset })
+    let answered = Answered { error_code: of_partition.error_code, base_offset: of_partition.base_offset };
+    (!answered.error_code.is_none() || answered.base_offset >= 0).then_some(answered)
 }
 
 #[cfg(test)]
@@ -80,19 +82,32 @@ mod tests {
         assert_eq!(records(&batch.body(), header.record_count), Ok(vec![expected]));
     }
 
+    fn answer_of(topic: &'static str, index: i32, error_code: ErrorCode, base_offset: i64) -> BytesMut {
+        let partition =
+            PartitionProduceResponse { index, error_code, base_offset, ..PartitionProduceResponse::default() };
+        let topic = TopicProduceResponse { name: Str::from_static(topic), partition_responses: vec![partition] };
+        let response = ProduceResponse { responses: vec![topic], ..ProduceResponse::default() };
+        BytesMut::from(&response_frame(9, VERSION, &response)[..])
+    }
+
+    #[test]
+    fn success_has_an_offset() {
+        let refused = ErrorCode::NOT_LEADER_OR_FOLLOWER;
+        for (error_code, base_offset, makes_sense) in [
+            (ErrorCode::NONE, 0, true),
+            (ErrorCode::NONE, -1, false),
+            (ErrorCode::NONE, i64::MIN, false),
+            (refused, -1, true),
+            (refused, 5, true),
+        ] {
+            let expected = makes_sense.then_some(Answered { error_code, base_offset });
+            assert_eq!(answer(answer_of("t", 3, error_code, base_offset), "t", 3), expected);
+        }
+    }
+
     #[test]
     fn an_answer_must_name_the_partition() {
-        let of = |topic: &'static str, index| {
-            let partition = PartitionProduceResponse {
-                index,
-                error_code: ErrorCode::NOT_LEADER_OR_FOLLOWER,
-                base_offset: 17,
-                ..PartitionProduceResponse::default()
-            };
-            let topic = TopicProduceResponse { name: Str::from_static(topic), partition_responses: vec![partition] };
-            let response = ProduceResponse { responses: vec![topic], ..ProduceResponse::default() };
-            BytesMut::from(&response_frame(9, VERSION, &response)[..])
-        };
+        let of = |topic, index| answer_of(topic, index, ErrorCode::NOT_LEADER_OR_FOLLOWER, 17);
         let expected = Answered { error_code: ErrorCode::NOT_LEADER_OR_FOLLOWER, base_offset: 17 };
         assert_eq!(answer(of("t", 3), "t", 3), Some(expected));
         assert_eq!(answer(of("t", 2), "t", 3), None);

@@ -159,7 +159,7 @@ impl Fetch {
             wait: FetchWait::new(
                 ctx.now.monotonic,
                 slots.len(),
-                request.max_wait_ms,
+                ctx.config.listener.granted_wait(request.max_wait_ms),
                 request.min_bytes,
                 ctx.config.listener.fetch_wait_slice,
             ),

@@ -66,7 +66,7 @@ impl Producer {
         out: &mut ProduceSteps,
     ) -> Result<usize, Undecodable> {
         self.lanes.retire_idle();
-        let request = Produce::new(head, &mut self.lanes)?;
+        let request = Produce::new(head, &mut self.lanes, &ctx.config.listener)?;
         let count = request.len();
         self.requests.insert(id, request);
         for entry in (0..).take(count) {

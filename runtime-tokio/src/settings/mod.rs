@@ -197,6 +197,7 @@ fn listener(given: &Given<'_>, kafka_address: &str) -> Result<ListenerConfig, Se
     })
 }
 
+        client_wait_max: given.seconds("KAFSCALE_PROXY_CLIENT_WAIT_MAX_SEC")?,
 fn cluster(given: &Given<'_>) -> Result<ClusterConfig, SettingError> {
     Ok(ClusterConfig {
         static_backends: given.list("KAFSCALE_PROXY_BACKENDS"),

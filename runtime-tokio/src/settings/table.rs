@@ -232,6 +232,14 @@ pub const SETTINGS: &[Setting] = &[
     ),
     Setting::new(
         LIMITS,
+        "KAFSCALE_PROXY_CLIENT_WAIT_MAX_SEC",
+        "client-wait-max-sec",
+        "SECONDS",
+        "300",
+        "Longest wait that a Kafka client may ask for (Produce timeout, Fetch max_wait, rebalance timeout), seconds",
+    ),
+    Setting::new(
+        LIMITS,
         "KAFSCALE_PROXY_FETCH_WAIT_SLICE_MS",
         "fetch-wait-slice-ms",
         "MILLISECONDS",

@@ -55,6 +55,8 @@ fn each_setting_reaches_its_place() {
         ("KAFSCALE_PROXY_SHARDS", "3", |s| s.shards.to_string(), "3"),
         ("KAFSCALE_PROXY_IDLE_TIMEOUT_SEC", "0", |s| format!("{:?}", s.process.listener.idle_timeout), "None"),
         ("KAFSCALE_PROXY_IDLE_TIMEOUT_SEC", "600", |s| format!("{:?}", s.process.listener.idle_timeout), "Some(600s)"),
+        ("KAFSCALE_PROXY_CLIENT_WAIT_MAX_SEC", "60", |s| format!("{:?}", s.process.listener.client_wait_max), "60s"),
+        ("KAFSCALE_PROXY_CLIENT_WAIT_MAX_SEC", "0", |s| format!("{:?}", s.process.listener.client_wait_max), "300s"),
         ("KAFSCALE_PROXY_SHUTDOWN_GRACE_SEC", "", |s| format!("{:?}", s.process.shutdown.grace), "0ns"),
         ("KAFSCALE_LFS_PROXY_HTTP_SHUTDOWN_TIMEOUT_SEC", "-1", |s| format!("{:?}", s.process.shutdown.drain), "10s"),
         ("KAFSCALE_LFS_PROXY_HTTP_ADDR", ":8080", |s| format!("{:?}", s.http_address), "Some(\":8080\")"),

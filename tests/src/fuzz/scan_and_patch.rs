@@ -48,7 +48,8 @@ fn produce_request(body: &Bytes, version: i16) {
 
 fn produce_response(body: &Bytes, version: i16) {
     let mut scanned = Vec::new();
-    let answer = scan_produce_response(body, version, |topic, index, code| scanned.push((topic, index, code)));
+    let answer =
+        scan_produce_response(body, version, |topic, index, code, offset| scanned.push((topic, index, code, offset)));
     let decoded = ProduceResponse::decode(body, version);
     let (Ok(answer), Ok(response)) = (&answer, &decoded) else {
         assert_eq!(answer.is_ok(), decoded.is_ok(), "version {version}: {answer:?}, {decoded:?}");
@@ -57,7 +58,8 @@ fn produce_response(body: &Bytes, version: i16) {
     assert_eq!(answer.throttle_time_ms, response.throttle_time_ms);
     let partitions =
         response.responses.iter().flat_map(|topic| topic.partition_responses.iter().map(move |one| (topic, one)));
-    let expected: Vec<_> = partitions.map(|(topic, one)| (topic.name.as_str(), one.index, one.error_code)).collect();
+    let expected: Vec<_> =
+        partitions.map(|(topic, one)| (topic.name.as_str(), one.index, one.error_code, one.base_offset)).collect();
     assert_eq!(scanned, expected, "version {version}");
 }
 

@@ -142,6 +142,14 @@ fn three_empty_partitions_never_take_longer_than_max_wait() {
 }
 
 #[test]
+fn no_wait_is_longer_than_clients_may_wait() {
+    let mut rig = three_owners();
+    rig.config.listener.client_wait_max = Duration::from_secs(5);
+    let ended = rig.run(11, &request(i32::MAX, 1, &[("t", &[0, 1, 2])]), |sent| Stored::default().answer(sent));
+    assert!((4_500 * MS..=5_000 * MS).contains(&ended.after), "{:?}", ended.after);
+}
+
+#[test]
 fn one_full_and_one_empty_answer_at_once() {
     for owners in [[0, 0], [0, 1]] {
         let mut rig = Rig::new(3, &["t"]);

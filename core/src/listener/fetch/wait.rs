@@ -75,10 +75,9 @@ pub(crate) struct FetchWait {
 }
 
 impl FetchWait {
-    /// For a request of so many partitions with these fields that starts now; negative values mean 0. `slice` is the
-    /// longest wait that is asked of a broker at once, so that nothing queues long behind it.
-    pub(crate) fn new(now: Monotonic, partitions: usize, max_wait_ms: i32, min_bytes: i32, slice: Duration) -> Self {
-        let max_wait = Duration::from_millis(u64::try_from(max_wait_ms).unwrap_or(0));
+    /// For a request of so many partitions that starts now; negative `min_bytes` mean 0. `slice` is the longest wait that is
+    /// asked of a broker at once, so that nothing queues long behind it.
+    pub(crate) fn new(now: Monotonic, partitions: usize, max_wait: Duration, min_bytes: i32, slice: Duration) -> Self {
         Self {
             started: now,
             over: now + max_wait,
@@ -162,12 +161,12 @@ mod tests {
         Monotonic::from_millis(10_000 + ms)
     }
 
-    fn wait(max_wait_ms: i32, min_bytes: i32) -> FetchWait {
-        FetchWait::new(at(0), 101, max_wait_ms, min_bytes, SLICE)
+    fn wait(max_wait_ms: u64, min_bytes: i32) -> FetchWait {
+        FetchWait::new(at(0), 101, Duration::from_millis(max_wait_ms), min_bytes, SLICE)
     }
 
-    fn single(max_wait_ms: i32) -> FetchWait {
-        FetchWait::new(at(0), 1, max_wait_ms, 1, SLICE)
+    fn single(max_wait_ms: u64) -> FetchWait {
+        FetchWait::new(at(0), 1, Duration::from_millis(max_wait_ms), 1, SLICE)
     }
 
     #[test]
@@ -183,7 +182,7 @@ mod tests {
             (2_000, 100, 2_000, all(0, false), Verdict::Answer),
             (2_000, 0, 0, all(0, false), Verdict::Answer),
             (2_000, -1, 0, all(0, false), Verdict::Answer),
-            (-1, 1, 0, all(0, false), Verdict::Answer),
+            (0, 1, 0, all(0, false), Verdict::Answer),
             // A slow broker holds the others' data back no longer than max_wait.
             (2_000, 100, 0, some(100), Verdict::Wait(Some(at(2_000)))),
             (2_000, 100, 2_000, some(0), Verdict::Answer),

@@ -57,7 +57,7 @@ impl JoinGroup {
             request.rebalance_timeout_ms = request.session_timeout_ms;
         }
         request.reason = None;
-        let timeout = Duration::from_millis(u64::try_from(request.rebalance_timeout_ms).unwrap_or(0));
+        let timeout = ctx.config.listener.granted_wait(request.rebalance_timeout_ms);
         Ok(Self {
             unchanged: bridge.passes(),
             bridge,

@@ -272,6 +272,16 @@ fn a_join_is_held_no_longer_than_the_rebalance_timeout() {
 }
 
 #[test]
+fn nor_longer_than_clients_may_wait() {
+    let mut rig = rig();
+    rig.config.listener.client_wait_max = Duration::from_secs(5);
+    let asked = JoinGroupRequest { rebalance_timeout_ms: i32::MAX, ..join() };
+    let ended = rig.run(4, &asked, settles_after(usize::MAX));
+    assert_eq!(ended.answer::<JoinGroupResponse>().error_code, ErrorCode::REBALANCE_IN_PROGRESS);
+    assert!((5_000 * MS..5_510 * MS).contains(&ended.after), "{:?}", ended.after);
+}
+
+#[test]
 fn another_error_ends_the_hold() {
     let mut codes = [27, 27, 25].into_iter();
     let ended = rig().run(4, &join(), |sent| Does::answer(sent, &joined(ErrorCode(codes.next().unwrap()), "m1")));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use crate::cluster::Address;
+use crate::config::ListenerConfig;
 use crate::kafka::{
     ApiKey, DecodeError, ErrorCode, Message, PartitionProduceResponse, ProduceRequest, ProduceResponse, RequestHeader,
     ResponseHeader, Str, TopicProduceResponse, batches, merged_response_frame, request_frame, scan_produce_request,
@@ -16,7 +17,7 @@ use crate::listener::lanes::BatchResult;
 use crate::listener::request::{Part, Reply, RequestHead, Step, Target, Undecodable};
 use crate::planted::{Bug, planted};
 
-/// What a broker gets beyond the timeout that the client gave it.
+/// What a broker gets beyond the timeout that the client may give it.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// First version with record batches of magic 2; older ones are only listed because clients look for them.
@@ -68,7 +69,7 @@ pub(super) enum Entries {
 
 impl Produce {
     /// Reads a request, gives each partition that may be sent its lane, and refuses the others.
-    pub(super) fn new(head: RequestHead, lanes: &mut LaneTable) -> Result<Self, Undecodable> {
+    pub(super) fn new(head: RequestHead, lanes: &mut LaneTable, config: &ListenerConfig) -> Result<Self, Undecodable> {
         let RequestHead { api: _, version, correlation_id, frame, body_at } = head;
         let frame = frame.freeze();
         let body = frame.slice(body_at..);
@@ -91,14 +92,14 @@ impl Produce {
             entries.fill_with(|| Entry::Failed(ErrorCode::UNSUPPORTED_VERSION));
             open = 0;
         }
-        let (acks, timeout_ms) = (head.acks, u64::try_from(head.timeout_ms).unwrap_or(0));
+        let (acks, timeout) = (head.acks, config.granted_wait(head.timeout_ms));
         Ok(Self {
             frame,
             body_at,
             version,
             correlation_id,
             acks,
-            timeout: Duration::from_millis(timeout_ms),
+            timeout,
             entries,
             open,
             parts: Vec::new(),
@@ -167,6 +168,11 @@ impl Produce {
             let result = match answers.take(topic, index) {
                 Some(answer) if was_not_appended(answer.error_code) => {
                     BatchResult::Refused { by: by.clone(), code: answer.error_code.0 }
+                }
+                Some(answer) if contradicts_itself(answer.error_code, answer.base_offset) => {
+                    tracing::warn!(broker = %by, topic, index, "Produce answer has neither an error nor an offset");
+                    self.close(entry, Entry::Failed(ErrorCode::REQUEST_TIMED_OUT));
+                    BatchResult::Unknown
                 }
                 Some(answer) => {
                     self.close(entry, Entry::Answered(answer));
@@ -292,13 +298,14 @@ impl Produce {
         let Ok((_, body_at)) = ResponseHeader::decode(frame, ApiKey::Produce, self.version) else { return false };
         let mut asked = self.entries.iter();
         let mut holds = true;
-        let scanned = scan_produce_response(&frame[body_at..], self.version, |topic, index, error_code| {
-            let is_asked = match asked.next() {
-                Some(Entry::Open(lane)) => lanes.partition(*lane) == (topic, index),
-                Some(Entry::Answered(_) | Entry::Failed(_) | Entry::Over) | None => false,
-            };
-            holds &= is_asked && !was_not_appended(error_code);
-        });
+        let scanned =
+            scan_produce_response(&frame[body_at..], self.version, |topic, index, error_code, base_offset| {
+                let is_asked = match asked.next() {
+                    Some(Entry::Open(lane)) => lanes.partition(*lane) == (topic, index),
+                    Some(Entry::Answered(_) | Entry::Failed(_) | Entry::Over) | None => false,
+                };
+                holds &= is_asked && !was_not_appended(error_code) && !contradicts_itself(error_code, base_offset);
+            });
         holds && asked.next().is_none() && scanned.is_ok_and(|answer| !answer.leader_hints)
     }
 
@@ -348,6 +355,11 @@ fn was_not_appended(code: ErrorCode) -> bool {
             | ErrorCode::FENCED_LEADER_EPOCH
             | ErrorCode::UNKNOWN_LEADER_EPOCH
     )
+}
+
+/// Success without an offset proves neither that the batch was appended nor that it was not.
+fn contradicts_itself(code: ErrorCode, base_offset: i64) -> bool {
+    code.is_none() && base_offset < 0
 }
 
 /// Why a record set goes to no broker: old formats, and transactions, which the cluster does not have. Damage is left

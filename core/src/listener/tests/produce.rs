@@ -217,6 +217,39 @@ fn a_wrong_correlation_id_ends_the_connection_and_nothing_is_sent_again() {
 }
 
 #[test]
+fn no_answer_is_awaited_longer_than_clients_may_wait() {
+    let mut bench = Bench::with(|config| config.listener.client_wait_max = Duration::from_secs(5));
+    bench.send(&frame(1, 9, &ProduceRequest { timeout_ms: i32::MAX, ..produce_of(-1, &[0]) }));
+    bench.pass(Duration::from_secs(19));
+    assert_eq!(bench.answer(), None);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.code(), 7);
+}
+
+#[test]
+fn success_without_an_offset_proves_nothing() {
+    for (code, base_offset, answered) in
+        [(0, 0, (0, 0)), (0, -1, (7, -1)), (0, i64::MIN, (7, -1)), (10, -1, (10, -1)), (10, 4, (10, 4))]
+    {
+        // Alone it could pass as it came; with another it is merged.
+        for partitions in [&[0][..], &[0, 1]] {
+            let mut bench = Bench::new();
+            bench.send(&produce(5, partitions));
+            bench.taken("a:1");
+            let partition =
+                TopicProduceResponse { name: "t".into(), partition_responses: vec![answer(0, code, base_offset)] };
+            let response = ProduceResponse { responses: vec![partition], throttle_time_ms: 0 };
+            bench.reply("a:1", &response_frame(5, 9, &response));
+            if partitions.len() > 1 {
+                bench.serve_produce("b:1", 0);
+            }
+            assert_eq!(bench.produced(9)[0], (0, answered.0, answered.1), "{code} {base_offset}");
+            assert!(!bench.has_request("a:1"), "it may have been appended");
+        }
+    }
+}
+
+#[test]
 fn no_answer_in_time() {
     let mut bench = Bench::new();
     bench.send(&produce(5, &[0]));
