@@ -60,6 +60,9 @@ impl ListenerConfig {
 pub struct ClusterConfig {
     /// Static `host:port` list; disables discovery and TTL when it is not empty.
     pub static_backends: Vec<String>,
+    /// Hosts and ports under which this proxy itself is reached. Whoever is listed with one of them is no broker: every
+    /// request to it would come back here.
+    pub own_addresses: Vec<(String, u16)>,
     /// How long knowledge stays fresh after its proof.
     pub cache_ttl: Duration,
     /// Attempts to reach a broker, at least 1.
@@ -175,16 +178,17 @@ impl Default for ListenerConfig {
             frame_memory_bytes: 512 * MIB,
             connections: 50_000,
             idle_timeout: None,
+            client_wait_max: Duration::from_secs(300),
             fetch_wait_slice: Duration::from_millis(500),
         }
     }
-            client_wait_max: Duration::from_secs(300),
 }
 
 impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
             static_backends: Vec::new(),
+            own_addresses: Vec::new(),
             cache_ttl: Duration::from_secs(60),
             connect_attempts: 6,
             connect_backoff: Duration::from_millis(500),

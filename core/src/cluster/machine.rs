@@ -15,7 +15,7 @@ use super::reader::{
     txn_response,
 };
 use super::round::{Ended, Rounds};
-use super::snapshot::{Snapshot, SnapshotError};
+use super::snapshot::{LeftOut, Snapshot, SnapshotError};
 use super::{
     Address, Answer, Decision, NotServing, Owner, Question, Read, Service, Source, TopicGeneration, Waiter, choice,
 };
@@ -28,10 +28,34 @@ use crate::stats::KnowledgeStats;
 use crate::time::Monotonic;
 use crate::timers::Timer;
 
+/// What makes no sense in the snapshot. Said in the log when it changes, not with every snapshot.
+#[derive(Default, PartialEq, Eq)]
+struct Said {
+    left_out: Vec<LeftOut>,
+    refused: Vec<Address>,
+}
+
+impl Said {
+    fn say(&mut self, now: Self) {
+        if *self != now {
+            for address in &now.refused {
+                tracing::error!(%address, "the cluster snapshot lists this proxy's own address as a broker, which is not used");
+            }
+            for left_out in &now.left_out {
+                tracing::warn!(%left_out, "the cluster snapshot has what makes no sense, which is left out");
+            }
+            *self = now;
+        }
+    }
+}
+
 /// What one shard knows of the cluster.
 pub(crate) struct Cluster {
     ttl: Ttl,
     static_backends: Vec<Address>,
+    own_addresses: Vec<Address>,
+    /// What was last said in the log about the snapshot.
+    said: Said,
     /// How many calls there were.
     steps: u64,
     snapshot: SnapshotReader,
@@ -60,6 +84,8 @@ impl Cluster {
         Self {
             ttl,
             static_backends,
+            own_addresses: config.own_addresses.iter().filter_map(|(host, port)| Address::of(host, *port)).collect(),
+            said: Said::default(),
             steps: 0,
             snapshot: SnapshotReader::new(),
             partitions: LeaseReader::new(Prefix::Partitions),
@@ -520,6 +546,11 @@ impl Cluster {
             }
         }
         if for_state {
+            let mut result = result;
+            if let Ok(snapshot) = &mut result {
+                let refused = snapshot.refuse(&self.own_addresses);
+                self.said.say(Said { left_out: snapshot.left_out().to_vec(), refused });
+            }
             let progress = self.snapshot.on_parsed(now, result, out);
             self.on_snapshot_progress(now, progress, out);
         }

@@ -19,6 +19,7 @@ pub(crate) mod snapshot;
 mod tests;
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ use crate::input::ExchangeId;
 use crate::listener::RequestId;
 
 pub(crate) use machine::Cluster;
+
+/// Longest host name, bytes: DNS has none above 253.
+const LONGEST_HOST: usize = 255;
 
 /// `host:port` of a broker, cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +46,27 @@ impl Address {
     /// The text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Of a host and a port; `None` when the host is neither a name as DNS has them nor an IP address, which may stand in
+    /// brackets. So nothing else gets into dials and logs.
+    pub(crate) fn of(host: &str, port: u16) -> Option<Self> {
+        let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let (ip, zone) = literal.split_once('%').unwrap_or((literal, ""));
+        let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        let text = if ip.parse::<Ipv6Addr>().is_ok() && is_name(zone) {
+            format!("[{literal}]:{port}")
+        } else if !host.is_empty() && host.len() <= LONGEST_HOST && is_name(host) {
+            format!("{host}:{port}")
+        } else {
+            return None;
+        };
+        (port != 0).then(|| Self::new(&text))
+    }
+
+    /// Whether both name the same host and port; names of hosts do not know case.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
     }
 }
 

@@ -6,6 +6,7 @@
 //! are skipped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
 
 use serde::de::{Deserialize, MapAccess};
 use sha1::{Digest, Sha1};
@@ -23,6 +24,38 @@ pub(crate) struct Snapshot {
     topic_by_id: HashMap<[u8; 16], usize>,
     cluster_id: Option<String>,
     partition_count: usize,
+    left_out: Vec<LeftOut>,
+}
+
+/// What makes no sense in a snapshot and is left out of it, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// A broker whose host or port can be nobody's; host and port as listed, the host cut.
+    Broker { node_id: i32, host: String, port: i32 },
+    /// A topic that was listed before. The first counts.
+    Topic(String),
+    /// Partitions of this topic with a negative index, or one that was listed before; how many.
+    Partitions { topic: String, count: usize },
+}
+
+/// No more than so many are remembered: they are for the log.
+const LEFT_OUT_MAX: usize = 16;
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broker { node_id, host, port } => write!(f, "broker {node_id}: no address is {host:?}, port {port}"),
+            Self::Topic(name) => write!(f, "topic {name:?} is listed again"),
+            Self::Partitions { topic, count } => {
+                write!(f, "topic {topic:?}: {count} partitions are negative or listed again")
+            }
+        }
+    }
+}
+
+/// The beginning of a name that may be of any length.
+fn beginning(text: &str) -> String {
+    text[..text.floor_char_boundary(100)].to_owned()
 }
 
 /// A topic of the snapshot, with a name that is not empty.
@@ -32,7 +65,7 @@ pub(crate) struct Topic {
     pub(crate) id: [u8; 16],
     pub(crate) error_code: i16,
     pub(crate) is_internal: bool,
-    /// In listing order.
+    /// In listing order, each index once and none negative.
     pub(crate) partitions: Vec<Partition>,
     indexes: Indexes,
     /// A member named like `Generation`, which newer versions of the operator may write, as text.
@@ -122,7 +155,11 @@ impl Snapshot {
     fn list_brokers(&mut self, brokers: Vec<BrokerMembers>) {
         let mut seen = HashSet::new();
         for broker in brokers {
-            let Some(address) = broker.address() else { continue };
+            let Some(address) = broker.address() else {
+                let BrokerMembers { node_id, host, port } = broker;
+                self.leave_out(LeftOut::Broker { node_id, host: beginning(&host), port });
+                continue;
+            };
             if seen.insert(address.clone()) {
                 self.addresses.push(address.clone());
             }
@@ -132,13 +169,40 @@ impl Snapshot {
 
     fn list_topics(&mut self, topics: Vec<TopicMembers>) {
         for members in topics {
+            let listed = members.partitions.len();
             let Some(topic) = members.topic() else { continue };
             let index = self.topics.len();
-            self.topic_by_name.entry(topic.name.clone()).or_insert(index);
+            if self.topic_by_name.contains_key(&topic.name) {
+                self.leave_out(LeftOut::Topic(beginning(&topic.name)));
+                continue;
+            }
+            if topic.partitions.len() < listed {
+                let count = listed - topic.partitions.len();
+                self.leave_out(LeftOut::Partitions { topic: beginning(&topic.name), count });
+            }
+            self.topic_by_name.insert(topic.name.clone(), index);
             self.topic_by_id.entry(topic.id).or_insert(index);
             self.partition_count += topic.partitions.len();
             self.topics.push(topic);
         }
+    }
+
+    fn leave_out(&mut self, what: LeftOut) {
+        if self.left_out.len() < LEFT_OUT_MAX {
+            self.left_out.push(what);
+        }
+    }
+
+    /// What makes no sense in it, the first of it.
+    pub(crate) fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// Leaves out the brokers with these addresses: to ask them would be to ask oneself. Gives back which there were.
+    pub(crate) fn refuse(&mut self, own: &[Address]) -> Vec<Address> {
+        let is_own = |address: &Address| own.iter().any(|own| own.is_same(address));
+        self.address_by_id.retain(|_, address| !is_own(address));
+        self.addresses.extract_if(.., |address| is_own(address)).collect()
     }
 
     /// Addresses of the brokers that can be reached, each once, in listing order.
@@ -243,13 +307,7 @@ impl Members for BrokerMembers {
 
 impl BrokerMembers {
     fn address(&self) -> Option<Address> {
-        let port = u16::try_from(self.port).ok().filter(|port| *port != 0)?;
-        if self.host.is_empty() {
-            return None;
-        }
-        let needs_brackets = self.host.contains(':') && !self.host.starts_with('[');
-        let text = if needs_brackets { format!("[{}]:{port}", self.host) } else { format!("{}:{port}", self.host) };
-        Some(Address::new(&text))
+        Address::of(&self.host, u16::try_from(self.port).ok()?)
     }
 }
 
@@ -290,7 +348,7 @@ impl TopicMembers {
         if id == [0; 16] {
             id = derived_topic_id(&name);
         }
-        let partitions: Vec<Partition> = self
+        let mut partitions: Vec<Partition> = self
             .partitions
             .iter()
             .map(|partition| Partition {
@@ -299,12 +357,18 @@ impl TopicMembers {
                 leader_epoch: partition.leader_epoch,
             })
             .collect();
+        let mut indexes = Indexes::of(&partitions);
+        if let Indexes::Listed(listed) = &mut indexes {
+            let mut left = std::mem::take(listed);
+            partitions.retain(|partition| left.remove(&partition.index) && partition.index >= 0);
+            indexes = Indexes::of(&partitions);
+        }
         Some(Topic {
             name,
             id,
             error_code: self.error_code,
             is_internal: self.is_internal,
-            indexes: Indexes::of(&partitions),
+            indexes,
             partitions,
             generation: self.generation,
         })
@@ -475,6 +539,17 @@ mod tests {
             ("a", "-1", None),
             ("a", "65536", None),
             ("a", "null", None),
+            ("fe80::1%eth0", "9092", Some("[fe80::1%eth0]:9092")),
+            ("broker_1.Zone-A", "9092", Some("broker_1.Zone-A:9092")),
+            ("a:1", "9092", None),
+            ("a b", "9092", None),
+            ("a\\r\\nb", "9092", None),
+            ("a/b", "9092", None),
+            ("user@a", "9092", None),
+            ("[a]", "9092", None),
+            ("fe80::1%a b", "9092", None),
+            ("b\u{fc}cher", "9092", None),
+            (&"a".repeat(256), "9092", None),
         ] {
             let snapshot = parse(&format!(r#"{{"Brokers":[{{"NodeID":5,"Host":"{host}","Port":{port}}}]}}"#));
             assert_eq!(snapshot.address_of(5).map(Address::as_str), address, "{host} {port}");
@@ -490,9 +565,50 @@ mod tests {
         );
         assert_eq!(snapshot.addresses(), [Address::new("b:1"), Address::new("a:1")]);
         assert_eq!(snapshot.address_of(2), Some(&Address::new("a:1")));
-        assert_eq!(snapshot.topics().iter().map(|topic| &*topic.name).collect::<Vec<_>>(), ["z", "a", "z"]);
+        assert_eq!(snapshot.topics().iter().map(|topic| &*topic.name).collect::<Vec<_>>(), ["z", "a"]);
+        assert_eq!(snapshot.left_out(), [LeftOut::Topic("z".into())]);
         assert_eq!(snapshot.topic("z").unwrap().error_code, 3);
         assert_eq!(snapshot.topic_by_id(&derived_topic_id("z")).unwrap().error_code, 3);
+    }
+
+    #[test]
+    fn partitions_that_no_topic_has_are_left_out() {
+        let snapshot = parse(
+            r#"{"Topics":[{"Topic":"t","Partitions":[{"Partition":-4},{"Partition":1,"LeaderEpoch":7},{"Partition":0},
+                {"Partition":0,"LeaderEpoch":9},{"Partition":1}]},{"Topic":"odd","Partitions":[{"Partition":5}]}]}"#,
+        );
+        let topic = snapshot.topic("t").unwrap();
+        let listed: Vec<_> =
+            topic.partitions.iter().map(|partition| (partition.index, partition.leader_epoch)).collect();
+        assert_eq!((listed, snapshot.partition_count()), (vec![(1, 7), (0, 0)], 3));
+        assert_eq!(snapshot.left_out(), [LeftOut::Partitions { topic: "t".into(), count: 3 }]);
+        assert!(!snapshot.lacks("t", 1) && snapshot.lacks("t", -4) && !snapshot.lacks("odd", 5));
+    }
+
+    #[test]
+    fn what_is_left_out_is_told_in_bounded_and_printable_words() {
+        let mut brokers = vec![r#"{"NodeID":1,"Host":"a\r\nb","Port":1}"#.to_owned()];
+        brokers.push(format!(r#"{{"NodeID":2,"Host":"{}","Port":1}}"#, " ".repeat(70_000)));
+        brokers.extend((3..100).map(|id| format!(r#"{{"NodeID":{id},"Host":"","Port":1}}"#)));
+        let snapshot = parse(&format!(r#"{{"Brokers":[{}]}}"#, brokers.join(",")));
+        assert_eq!(snapshot.left_out().len(), LEFT_OUT_MAX);
+        assert_eq!(snapshot.left_out()[0].to_string(), r#"broker 1: no address is "a\r\nb", port 1"#);
+        for left_out in snapshot.left_out() {
+            let text = left_out.to_string();
+            assert!(text.len() < 200 && !text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_proxy_is_no_broker_of_its_own() {
+        let mut snapshot = parse(
+            r#"{"Brokers":[{"NodeID":1,"Host":"Proxy","Port":9092},{"NodeID":2,"Host":"proxy","Port":9093},
+                {"NodeID":3,"Host":"::1","Port":9092}]}"#,
+        );
+        let own = [Address::of("proxy", 9092).unwrap(), Address::of("[::1]", 9092).unwrap()];
+        assert_eq!(snapshot.refuse(&own), [Address::new("Proxy:9092"), Address::new("[::1]:9092")]);
+        assert_eq!(snapshot.addresses(), [Address::new("proxy:9093")]);
+        assert_eq!([1, 2, 3].map(|id| snapshot.address_of(id).is_some()), [false, true, false]);
     }
 
     #[test]

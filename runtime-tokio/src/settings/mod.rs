@@ -131,6 +131,10 @@ impl Settings {
                 "KAFSCALE_PROXY_ADVERTISED_HOST is empty: clients are told to connect to a host without a name".into(),
             );
         }
+        let own_addresses = own_addresses(&listener, &kafka_address);
+        for variable in ["KAFSCALE_PROXY_BACKENDS", "KAFSCALE_LFS_PROXY_BACKENDS"] {
+            refuse_own_address(given, variable, &own_addresses)?;
+        }
         let etcd = etcd(given)?;
         let (lfs, s3) = if lfs_enabled { (Some(lfs(given)?), Some(s3(given)?)) } else { (None, None) };
         if lfs.as_ref().is_some_and(|lfs| lfs.presign_enabled) {
@@ -142,7 +146,7 @@ impl Settings {
         let shards = given.number("KAFSCALE_PROXY_SHARDS")?.and_then(positive).unwrap_or_else(|| cores.min(8));
         let process = Config {
             listener,
-            cluster: cluster(given)?,
+            cluster: ClusterConfig { own_addresses, ..cluster(given)? },
             lfs,
             shutdown: ShutdownConfig {
                 grace: non_negative_seconds(given.number_or_default("KAFSCALE_PROXY_SHUTDOWN_GRACE_SEC")?),
@@ -193,14 +197,37 @@ fn listener(given: &Given<'_>, kafka_address: &str) -> Result<ListenerConfig, Se
         connections: given.size("KAFSCALE_PROXY_MAX_CONNECTIONS")?,
         idle_timeout: Some(non_negative_seconds(given.number_or_default("KAFSCALE_PROXY_IDLE_TIMEOUT_SEC")?))
             .filter(|timeout| !timeout.is_zero()),
+        client_wait_max: given.seconds("KAFSCALE_PROXY_CLIENT_WAIT_MAX_SEC")?,
         fetch_wait_slice: given.milliseconds("KAFSCALE_PROXY_FETCH_WAIT_SLICE_MS")?,
     })
 }
 
-        client_wait_max: given.seconds("KAFSCALE_PROXY_CLIENT_WAIT_MAX_SEC")?,
+/// Where this process itself is reached: as clients are told, and where it listens.
+fn own_addresses(listener: &ListenerConfig, kafka_address: &str) -> Vec<(String, u16)> {
+    let (host, port) = kafka_address.rsplit_once(':').unwrap_or((kafka_address, ""));
+    let hosts = match host {
+        "" | "0.0.0.0" | "[::]" => vec!["localhost", "127.0.0.1", "[::1]"],
+        host => vec![host],
+    };
+    let listened = hosts.into_iter().map(|host| (host.to_owned(), port.parse().unwrap_or(0)));
+    let advertised = (listener.advertised_host.clone(), listener.advertised_port);
+    listened.chain([advertised]).filter(|(host, port)| !host.is_empty() && *port != 0).collect()
+}
+
+fn refuse_own_address(given: &Given<'_>, variable: &str, own: &[(String, u16)]) -> Result<(), SettingError> {
+    let is_own = |broker: &str| own.iter().any(|(host, port)| broker.eq_ignore_ascii_case(&format!("{host}:{port}")));
+    if given.list(variable).iter().any(|broker| is_own(broker)) {
+        return Err(
+            given.error(variable, "one of them is the proxy's own address: every request would come back to it")
+        );
+    }
+    Ok(())
+}
+
 fn cluster(given: &Given<'_>) -> Result<ClusterConfig, SettingError> {
     Ok(ClusterConfig {
         static_backends: given.list("KAFSCALE_PROXY_BACKENDS"),
+        own_addresses: Vec::new(),
         cache_ttl: given.seconds("KAFSCALE_PROXY_BACKEND_CACHE_TTL_SEC")?,
         connect_attempts: given.attempts("KAFSCALE_PROXY_BACKEND_RETRIES")?,
         connect_backoff: given.milliseconds("KAFSCALE_PROXY_BACKEND_BACKOFF_MS")?,

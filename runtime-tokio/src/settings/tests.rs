@@ -180,6 +180,39 @@ fn absurd_numbers_stop_the_start() {
 }
 
 #[test]
+fn the_proxy_is_no_broker_of_its_own() {
+    let listens = |address: &str, brokers: &str| {
+        read(&[
+            ("KAFSCALE_PROXY_ETCD_ENDPOINTS", "etcd:2379"),
+            ("KAFSCALE_PROXY_ADDR", address),
+            ("KAFSCALE_PROXY_ADVERTISED_HOST", "Proxy.example"),
+            ("KAFSCALE_PROXY_ADVERTISED_PORT", "19092"),
+            ("KAFSCALE_PROXY_BACKENDS", brokers),
+        ])
+    };
+    for (address, brokers, starts) in [
+        (":9092", "a:9092,b:9092", true),
+        (":9092", "a:9092,proxy.EXAMPLE:19092", false),
+        (":9092", "proxy.example:9092", true),
+        (":9092", "127.0.0.1:9092", false),
+        ("0.0.0.0:9092", "localhost:9092", false),
+        ("[::]:9092", "[::1]:9092", false),
+        (":9092", "127.0.0.1:9093", true),
+        ("10.0.0.7:9092", "127.0.0.1:9092", true),
+        ("10.0.0.7:9092", "10.0.0.7:9092", false),
+    ] {
+        let settings = listens(address, brokers);
+        assert_eq!(settings.is_ok(), starts, "{address} {brokers}");
+        if let Err(error) = settings {
+            assert!(error.to_string().contains("KAFSCALE_PROXY_BACKENDS"), "{error}");
+        }
+    }
+    let discovered = listens(":9092", "").unwrap().process.cluster.own_addresses;
+    let expected = [("localhost", 9092), ("127.0.0.1", 9092), ("[::1]", 9092), ("Proxy.example", 19092)];
+    assert!(discovered.iter().map(|(host, port)| (host.as_str(), *port)).eq(expected), "{discovered:?}");
+}
+
+#[test]
 fn older_names_are_fallbacks() {
     let older = [
         ("KAFSCALE_LFS_PROXY_ADDR", ":9192"),

@@ -5,6 +5,25 @@ use super::*;
 const LEASES: Source = Source::PartitionLeases;
 
 #[test]
+fn the_proxy_itself_is_not_asked_as_a_broker() {
+    let mut bench = Bench::new(&[]);
+    bench.config.cluster.own_addresses = vec![("proxy".into(), 9092)];
+    bench.cluster = Cluster::new(&bench.config.cluster);
+    bench.put(
+        SNAPSHOT,
+        r#"{"Brokers":[{"NodeID":0,"Host":"PROXY","Port":9092},{"NodeID":1,"Host":"one","Port":9092}]}"#,
+    );
+    bench.put(&Bench::lease(0), "0");
+    bench.call(|cluster, ctx, out| cluster.start(ctx, out));
+    bench.run();
+    assert_eq!(bench.cluster.brokers(), [Address::new("one:9092")]);
+    assert_eq!((bench.service(), bench.owner(0)), (Service::Serving, Owner::UnknownBroker(0)));
+    bench.put(SNAPSHOT, r#"{"Brokers":[{"NodeID":0,"Host":"proxy","Port":9092}]}"#);
+    bench.run();
+    assert_eq!(bench.service(), Service::Refused(NotServing::NoBrokers));
+}
+
+#[test]
 fn start_cycle_and_ttl() {
     let mut bench = Bench::new(&[]);
     assert_eq!(bench.service(), Service::AfterRead);

@@ -44,6 +44,7 @@ enum Step {
     AskFreshness,
     AskSnapshot,
     AskOwner { partition: i32 },
+    AskOwners,
     Refused { partition: i32 },
     Settle,
 }
@@ -66,6 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::AskFreshness),
         1 => Just(Step::AskSnapshot),
         2 => partition.clone().prop_map(|partition| Step::AskOwner { partition }),
+        2 => Just(Step::AskOwners),
         2 => partition.prop_map(|partition| Step::Refused { partition }),
         2 => Just(Step::Settle),
     ]
@@ -157,6 +159,7 @@ impl Checked {
             Step::AskFreshness => self.ask(Question::Freshness),
             Step::AskSnapshot => self.ask(Question::Snapshot),
             Step::AskOwner { partition } => self.ask(Question::PartitionOwner { topic: "orders".into(), partition }),
+            Step::AskOwners => self.ask(Question::PartitionOwners),
             Step::Refused { partition } => {
                 if let Owner::Broker(owner) = self.bench.owner(partition) {
                     self.bench.cluster.forget_partition_owner("orders", partition, &owner);

@@ -5,7 +5,7 @@ use crate::cluster::{Decision as ClusterDecision, Read, Source};
 use crate::etcd::{KeyValue, RangeResponse, Response as EtcdResponse};
 
 const SNAPSHOT: &str = r#"{"Brokers":[{"NodeID":0,"Host":"zero","Port":1},{"NodeID":1,"Host":"one","Port":1}],
-    "Topics":[{"Name":"t","Topic":"t","Partitions":[{"PartitionIndex":0},{"PartitionIndex":1},{"PartitionIndex":2}]}]}"#;
+    "Topics":[{"Topic":"t","Partitions":[{"Partition":0},{"Partition":1},{"Partition":2}]}]}"#;
 
 fn kv(key: &str, value: &str) -> KeyValue {
     KeyValue {
