@@ -124,6 +124,9 @@ bugs! {
     /// A removal that failed for the last time is not counted. The Go proxy lost the keys of a request's earlier blobs
     /// in the same way.
     FailedDeleteUncounted = "failed-delete-uncounted",
+    /// What could not be removed in a few tries is counted and never tried again, so each outage of S3 leaves something for
+    /// ever. Uploaders of all kinds; aborts fail for the reason for which the upload failed.
+    FailedDeleteForgotten = "failed-delete-forgotten",
     /// No timer watches a body that stops coming, so its upload hangs and holds its memory for ever.
     BodyTimerForgotten = "body-timer-forgotten",
     /// Every start draws the same keys, as with a fixed seed, and a later upload overwrites a blob that a record refers to.

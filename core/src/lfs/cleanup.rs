@@ -239,7 +239,7 @@ impl Cleanups {
     }
 
     fn remember(&mut self, ctx: &Context<'_>, unwanted: Unwanted, failed_rounds: u32) {
-        if self.remembered.len() >= REMEMBERED || failed_rounds >= ROUNDS {
+        if self.remembered.len() >= REMEMBERED || failed_rounds >= ROUNDS || planted(Bug::FailedDeleteForgotten) {
             return;
         }
         let rest = FIRST_REST.saturating_mul(2_u32.saturating_pow(failed_rounds)).min(LONGEST_REST);

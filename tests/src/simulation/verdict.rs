@@ -127,6 +127,11 @@ impl Simulation {
             if let Some(shard) = made_here.filter(|_| is_object && !wanted) {
                 return Err(broken(format!("I9: shard {shard} keeps {key}, to which no record can refer")));
             }
+            // Whoever ordered that tries again as long as it lives; nothing has been wrong for some minutes.
+            let removable = self.world.deletes.was_ordered(&key) && !self.world.deletes.may_be_referred(&key);
+            if let Some(shard) = made_here.filter(|_| is_object && removable) {
+                return Err(broken(format!("I9: shard {shard} did not get rid of {key}, and does not try any more")));
+            }
             if let Some(shard) = self.world.judges.uploads.shard(&key) {
                 by_shard.entry(shard).or_default().push(key);
             }
