@@ -87,6 +87,9 @@ impl Probes {
 
 fn readiness(shutdown: &Shutdown, service: Service) -> Answer {
     match (shutdown, service) {
+        (Shutdown::Grace | Shutdown::Draining, Service::Serving) if planted(Bug::ReadyWhileEnding) => {
+            text(StatusCode::OK, "ready")
+        }
         (Shutdown::Grace | Shutdown::Draining | Shutdown::Over, _) => not_ready("shutting down"),
         (Shutdown::Running, Service::Serving) => text(StatusCode::OK, "ready"),
         (Shutdown::Running, _) if planted(Bug::ReadyForEver) => text(StatusCode::OK, "ready"),

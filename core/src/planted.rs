@@ -83,8 +83,21 @@ bugs! {
     /// complains about each.
     NullRecordsPassed = "null-records-passed",
 
+    /// A batch that waits to be sent again is forgotten when its partition is gone by then: its client waits for ever. Retries
+    /// that leave an item out once it leads nowhere.
+    AbsentBatchForgotten = "absent-batch-forgotten",
+
     // --- blobs and their records ---
 
+    /// Nobody looks at the topic again after the upload, so the record of a body for a topic that was deleted meanwhile makes a
+    /// new one of its name. The Go proxy before it knew generations.
+    TopicChangeUnnoticed = "topic-change-unnoticed",
+    /// A topic that was made anew is the same as long as it has its name. Clients and proxies that know topics by name only.
+    RecreatedTopicIsSame = "recreated-topic-is-same",
+    /// A topic whose settings were written for the first time counts as another one, and its uploads are refused.
+    ConfiguredTopicIsAnother = "configured-topic-is-another",
+    /// The blob of an upload whose topic has changed stays as an orphan, although its record was never sent.
+    ChangedTopicBlobKept = "changed-topic-blob-kept",
     /// The upload begins before any broker is known or connected, and the blob has to be deleted again. The Go proxy
     /// uploaded first.
     UploadBeforeBroker = "upload-before-broker",
@@ -129,6 +142,15 @@ bugs! {
     FailedDeleteForgotten = "failed-delete-forgotten",
     /// No timer watches a body that stops coming, so its upload hangs and holds its memory for ever.
     BodyTimerForgotten = "body-timer-forgotten",
+    /// What is given up when the time for the end is over is not counted, so its blobs stay unseen. Servers whose end is a
+    /// context that is cancelled.
+    GivenUpUncounted = "given-up-uncounted",
+    /// The end waits for what is in flight however long it takes, until somebody kills the process. Servers without a
+    /// deadline for their shutdown.
+    EndWaitsForEver = "end-waits-for-ever",
+    /// `/readyz` says ready until the process is gone, and clients are sent to one that ends. Readiness that looks at the
+    /// partners only.
+    ReadyWhileEnding = "ready-while-ending",
     /// Every start draws the same keys, as with a fixed seed, and a later upload overwrites a blob that a record refers to.
     KeysRepeated = "keys-repeated",
 }

@@ -6,6 +6,7 @@ use super::TopicGeneration;
 use super::reader::SNAPSHOT_KEY;
 use super::snapshot::{Snapshot, SnapshotError};
 use crate::etcd::{Keys, RangeRequest, RangeResponse, Revision, TxnAnswer, TxnOperation, TxnRequest, TxnResponse};
+use crate::planted::{Bug, planted};
 
 impl TopicGeneration {
     /// The identity that `snapshot` gives a topic. A topic with an error code does not count.
@@ -34,9 +35,11 @@ impl TopicGeneration {
                     generation: generation_after,
                 },
             ) => {
-                topic_id == topic_id_after
+                let first_written = *config_create_revision == 0 && !planted(Bug::ConfiguredTopicIsAnother);
+                let same = topic_id == topic_id_after
                     && generation == generation_after
-                    && (config_create_revision == config_after || *config_create_revision == 0)
+                    && (config_create_revision == config_after || first_written);
+                same || planted(Bug::RecreatedTopicIsSame)
             }
         }
     }

@@ -176,7 +176,9 @@ impl Produce {
             }
             State::CheckingGeneration { before, partition, stored } => {
                 let ending = match answer {
-                    Answer::Generation(after) if TopicGeneration::still(&before, &after) => {
+                    Answer::Generation(after)
+                        if TopicGeneration::still(&before, &after) || planted(Bug::TopicChangeUnnoticed) =>
+                    {
                         return self.publish(call, partition, stored);
                     }
                     Answer::Generation(_) => Some(Ending::TopicChanged),
@@ -388,6 +390,9 @@ impl Produce {
             | State::Removing { .. }
             | State::Over => return,
         };
+        if planted(Bug::GivenUpUncounted) {
+            return;
+        }
         call.orphan(&self.request.topic, &self.key, reason);
         self.enter(State::Over);
     }

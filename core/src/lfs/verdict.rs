@@ -46,6 +46,7 @@ impl Ending {
         match self {
             Self::Acknowledged => Blob::Keep,
             Self::Ambiguous if planted(Bug::AmbiguousBlobDeleted) => Blob::Delete,
+            Self::TopicChanged if planted(Bug::ChangedTopicBlobKept) => Blob::KeepAsOrphan,
             Self::Refused if planted(Bug::RefusedBlobKept) => Blob::KeepAsOrphan,
             Self::Ambiguous | Self::Failed(_) => Blob::KeepAsOrphan,
             Self::Refused

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use kafscale_proxy_core::Monotonic;
 use kafscale_proxy_core::etcd::Keys;
 use kafscale_proxy_core::kafka::ErrorCode;
-use kafscale_proxy_core::model::broker::{Fault, SNAPSHOT_KEY};
+use kafscale_proxy_core::model::broker::Fault;
 use kafscale_proxy_core::model::s3::Trouble;
 use kafscale_proxy_core::model::{Fate, Link};
 
-use super::http_clients::without_brokers;
+use super::operator::{Operator, TopicChange};
 use super::scenario::{BROKERS, FaultKind, TOPICS};
 use crate::world::{S3Fault, S3Verb, World};
 
@@ -35,13 +34,14 @@ enum End {
     Trouble,
     Files,
     Snapshot,
+    Topic(usize, TopicChange),
 }
 
 /// Faults that last.
 pub(super) struct Disturbances {
     ends: BTreeMap<(Monotonic, u64), End>,
     planned: u64,
-    snapshot: Bytes,
+    operator: Operator,
 }
 
 fn partition_key(who: u64, how: u64) -> String {
@@ -54,8 +54,7 @@ fn partition_key(who: u64, how: u64) -> String {
 
 impl Disturbances {
     pub(super) fn new(world: &World) -> Self {
-        let snapshot = world.etcd.model.get(SNAPSHOT_KEY.as_bytes()).map(|kv| kv.value.clone()).unwrap_or_default();
-        Self { ends: BTreeMap::new(), planned: 0, snapshot }
+        Self { ends: BTreeMap::new(), planned: 0, operator: Operator::new(world) }
     }
 
     /// When the next fault ends.
@@ -84,6 +83,11 @@ impl Disturbances {
         }
         world.faults.forgive();
         world.s3.jitter = Duration::ZERO;
+    }
+
+    /// The operator looks once more: a broker that made a topic may have written an older list since.
+    pub(super) fn set_right(&self, world: &mut World) {
+        self.operator.write(world);
     }
 
     fn until(&mut self, world: &World, lasts: Duration, end: End) {
@@ -125,10 +129,8 @@ impl Disturbances {
             End::S3 => world.s3.link = Link::default(),
             End::Trouble => world.s3.model.trouble = Trouble::None,
             End::Files => world.faults.break_files(false),
-            End::Snapshot => {
-                let snapshot = self.snapshot.clone();
-                world.change_etcd(|etcd, facts| etcd.model.put(SNAPSHOT_KEY, snapshot, facts));
-            }
+            End::Snapshot => self.operator.hide_brokers(world, false),
+            End::Topic(topic, change) => self.operator.end(world, topic, change),
         }
     }
 
@@ -229,10 +231,20 @@ impl Disturbances {
                 }
             }
             FaultKind::EmptySnapshots => {
-                if let Some(empty) = without_brokers(world) {
-                    world.change_etcd(|etcd, facts| etcd.model.put(SNAPSHOT_KEY, empty, facts));
-                    self.until(world, lasts, End::Snapshot);
-                }
+                self.operator.hide_brokers(world, true);
+                self.until(world, lasts, End::Snapshot);
+            }
+            FaultKind::TopicChanges => {
+                let (topic, change) =
+                    (who as usize % TOPICS.len(), TopicChange::ALL[how as usize % TopicChange::ALL.len()]);
+                // A broker that is asked for a partition which its topic lacks says nothing more on that connection.
+                (0..BROKERS).for_each(|broker| world.judges.routing.broker_spoiled(broker));
+                self.operator.change(world, topic, change);
+                self.until(world, lasts, End::Topic(topic, change));
+            }
+            FaultKind::ReplicaShutdowns => {
+                let replica = who as usize % world.replicas();
+                world.end_replica(replica);
             }
         }
     }

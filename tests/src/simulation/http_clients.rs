@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use kafscale_proxy_core::Monotonic;
 use kafscale_proxy_core::inputs::ExchangeId;
-use kafscale_proxy_core::model::broker::SNAPSHOT_KEY;
 
 use super::scenario::{Manner, PART, TOPICS};
 use crate::world::invariants::{Uploads, envelopes};
@@ -39,6 +38,8 @@ pub struct HttpLearned {
     pub uploads: u64,
     /// Uploads that were refused or failed.
     pub failed_uploads: u64,
+    /// Those among them whose topic was deleted or made anew meanwhile.
+    pub changed_topics: u64,
     /// Downloads that succeeded.
     pub downloads: u64,
     /// Those among them that were too large for memory, so that a temporary file held them.
@@ -137,7 +138,15 @@ impl HttpActor {
                     world.judges.violated("answers", now, text);
                 }
             }
-            Purpose::Upload { .. } => learned.failed_uploads += 1,
+            Purpose::Upload { .. } => {
+                learned.failed_uploads += 1;
+                if status == 409 {
+                    learned.changed_topics += 1;
+                    if let Some(fault) = world.judges.topics.refused(self.exchange, now) {
+                        world.judges.violated("topics", now, fault);
+                    }
+                }
+            }
             Purpose::Download(content) if status == 200 => {
                 let got = client.body();
                 learned.downloads += 1;
@@ -160,12 +169,4 @@ impl HttpActor {
             Purpose::Probe => {}
         }
     }
-}
-
-/// The snapshot of the cluster without brokers.
-pub(super) fn without_brokers(world: &World) -> Option<String> {
-    let kv = world.etcd.model.get(SNAPSHOT_KEY.as_bytes())?;
-    let mut snapshot: serde_json::Value = serde_json::from_slice(&kv.value).ok()?;
-    snapshot["Brokers"] = serde_json::Value::Null;
-    Some(snapshot.to_string())
 }

@@ -6,6 +6,7 @@
 mod disturbances;
 mod http_clients;
 mod kafka_clients;
+mod operator;
 mod scenario;
 mod shrink;
 mod verdict;
@@ -13,7 +14,7 @@ mod verdict;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use kafscale_proxy_core::{ClusterConfig, Config, LfsConfig, ListenerConfig, Monotonic};
+use kafscale_proxy_core::{ClusterConfig, Config, LfsConfig, ListenerConfig, Monotonic, ShutdownConfig};
 
 use disturbances::Disturbances;
 use http_clients::HttpActor;
@@ -78,6 +79,8 @@ pub struct Report {
     pub routes_judged: u64,
     /// The most effects of one call.
     pub effects_most: u64,
+    /// Processes of the proxy that ended in order.
+    pub ended: u64,
     /// Things that happened.
     pub steps: u64,
 }
@@ -92,12 +95,14 @@ impl Report {
         self.kafka.others += other.kafka.others;
         self.http.uploads += other.http.uploads;
         self.http.failed_uploads += other.http.failed_uploads;
+        self.http.changed_topics += other.http.changed_topics;
         self.http.downloads += other.http.downloads;
         self.http.filed_downloads += other.http.filed_downloads;
         self.http.ready += other.http.ready;
         self.deletes += other.deletes;
         self.routes_judged += other.routes_judged;
         self.effects_most = self.effects_most.max(other.effects_most);
+        self.ended += other.ended;
         self.steps += other.steps;
     }
 }
@@ -176,7 +181,8 @@ fn config() -> Config {
         connect_total: Duration::from_secs(6),
         ..ClusterConfig::default()
     };
-    Config { lfs: Some(lfs), listener, cluster, ..Config::default() }
+    let shutdown = ShutdownConfig { grace: Duration::from_secs(1), drain: Duration::from_secs(8) };
+    Config { lfs: Some(lfs), listener, cluster, shutdown, ..Config::default() }
 }
 
 impl Simulation {
@@ -277,6 +283,7 @@ impl Simulation {
             let until = self.disturbances.next_end().map_or(end, |at| at.min(end));
             while self.world.step(until) {
                 self.report.steps += 1;
+                self.report.ended += self.world.end_idle_replicas();
                 self.look()?;
             }
             self.disturbances.end_due(&mut self.world);

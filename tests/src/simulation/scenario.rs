@@ -59,11 +59,15 @@ pub enum FaultKind {
     ReplicaPauses,
     /// The snapshot lists no broker for a while.
     EmptySnapshots,
+    /// A topic is deleted, made anew, widened, narrowed, or its settings are written.
+    TopicChanges,
+    /// A replica is asked to end, and another process takes its place.
+    ReplicaShutdowns,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::LeaseMoves,
         Self::BrokerCrashes,
         Self::BrokerSilence,
@@ -82,6 +86,8 @@ impl FaultKind {
         Self::ReplicaCrashes,
         Self::ReplicaPauses,
         Self::EmptySnapshots,
+        Self::TopicChanges,
+        Self::ReplicaShutdowns,
     ];
 }
 

@@ -32,6 +32,7 @@ impl Simulation {
     pub(super) fn settle(&mut self) -> Result<(), Failure> {
         self.blobs()?;
         self.everything_is_answered()?;
+        self.disturbances.set_right(&mut self.world);
         self.everybody_is_served()?;
         self.nothing_is_left()
     }
@@ -160,6 +161,12 @@ impl Simulation {
             ];
             if held.iter().any(|level| *level != 0) {
                 return Err(dead(format!("shard {shard} holds {held:?}")));
+            }
+        }
+        for (shard, orphans) in self.world.judges.endings.orphans() {
+            let left = by_shard.remove(&shard).unwrap_or_default();
+            if left.len() as u64 > orphans {
+                return Err(broken(format!("I9: shard {shard} left {left:?} at its end and counted {orphans}")));
             }
         }
         if self.world.s3.model.opened() > 0 {

@@ -189,6 +189,7 @@ impl World {
             http_news: BTreeSet::new(),
             drawn: 0,
         };
+        world.judges.topics.look(&world.etcd, Monotonic::ZERO);
         if plan.shards > 0 {
             world.start_replica(&plan.config, plan.shards, 0);
         }

@@ -5,16 +5,28 @@ use std::time::Duration;
 
 use kafscale_proxy_core::inputs::{BrokerConnectionId, ClientId, ExchangeId};
 use kafscale_proxy_core::model::broker::{self, BrokerModel};
-use kafscale_proxy_core::{Config, Input, inputs};
+use kafscale_proxy_core::{Config, Input, Monotonic, inputs};
 
 use super::shard::{Life, Shard};
 use super::{Event, FIN, World};
+
+/// What an end may take beyond its settings: the way of the request, and of the last answers.
+const ENDING_SLACK: Duration = Duration::from_millis(100);
 
 /// One process of the proxy.
 pub(super) struct Replica {
     config: Config,
     skew_ms: i64,
     shards: Vec<usize>,
+    ending: Option<Ending>,
+}
+
+/// A process was asked to end.
+struct Ending {
+    /// An end before this is one that waited for everything.
+    in_time: Monotonic,
+    /// It must be over by then.
+    latest: Monotonic,
 }
 
 /// A broker, in one of its lives.
@@ -38,7 +50,7 @@ impl World {
     /// Starts a process of the proxy with so many shards, on a host whose wall clock is off by so much; gives its number.
     pub fn start_replica(&mut self, config: &Config, shards: usize, skew_ms: i64) -> usize {
         let shards = (0..shards).map(|index| self.start_shard(config, index == 0, skew_ms)).collect();
-        self.replicas.push(Replica { config: config.clone(), skew_ms, shards });
+        self.replicas.push(Replica { config: config.clone(), skew_ms, shards, ending: None });
         self.replicas.len() - 1
     }
 
@@ -67,6 +79,7 @@ impl World {
 
     /// A process of the proxy dies at once and starts again with nothing but its settings.
     pub fn crash_replica(&mut self, replica: usize) {
+        self.replicas[replica].ending = None;
         let dying = std::mem::take(&mut self.replicas[replica].shards);
         let count = dying.len();
         for shard in dying {
@@ -75,6 +88,45 @@ impl World {
         let (config, skew_ms) = (self.replicas[replica].config.clone(), self.replicas[replica].skew_ms);
         self.replicas[replica].shards =
             (0..count).map(|index| self.start_shard(&config, index == 0, skew_ms)).collect();
+    }
+
+    /// A process of the proxy is asked to end. Another one takes its place when it is gone.
+    pub fn end_replica(&mut self, replica: usize) {
+        if self.replicas[replica].ending.is_some() {
+            return;
+        }
+        let settings = self.replicas[replica].config.shutdown.clone();
+        let in_time = self.now().monotonic + settings.grace + settings.drain;
+        self.replicas[replica].ending = Some(Ending { in_time, latest: in_time + ENDING_SLACK });
+        for shard in self.replicas[replica].shards.clone() {
+            self.request_shutdown(shard);
+        }
+    }
+
+    /// Lets processes go that were asked to end and have, or should have; gives how many did.
+    pub fn end_idle_replicas(&mut self) -> u64 {
+        let (now, mut ended) = (self.now().monotonic, 0);
+        for replica in 0..self.replicas.len() {
+            let Some(Ending { in_time, latest }) = self.replicas[replica].ending else { continue };
+            let shards = self.replicas[replica].shards.clone();
+            if shards.iter().any(|shard| self.shards[*shard].life != Life::Running) {
+                continue;
+            }
+            if shards.iter().all(|shard| self.shards[*shard].proxy.is_idle()) {
+                for shard in shards {
+                    let (stats, files) = (self.shards[shard].proxy.stats(), self.shards[shard].files());
+                    if let Some(fault) = self.judges.endings.ended(shard, now < in_time, &stats, files) {
+                        self.judges.violated("endings", now, fault);
+                    }
+                }
+                ended += 1;
+                self.crash_replica(replica);
+            } else if now > latest {
+                self.replicas[replica].ending = None;
+                self.judges.violated("endings", now, format!("replica {replica} has not ended by {latest:?}"));
+            }
+        }
+        ended
     }
 
     fn kill(&mut self, shard: usize) {
@@ -116,6 +168,15 @@ impl World {
             return;
         }
         self.shards[shard].life = Life::Running;
+        let now = self.now().monotonic;
+        if let Some(replica) = self.replicas.iter_mut().find(|replica| replica.shards.contains(&shard))
+            && let Some(ending) = &mut replica.ending
+        {
+            // It stood still, and has had its time for nothing: its deadlines begin where it finds them.
+            let settings = &replica.config.shutdown;
+            ending.in_time = Monotonic::ZERO;
+            ending.latest = now + settings.grace + settings.drain + ENDING_SLACK;
+        }
         if self.choices.one_in(2) {
             self.wake_shard(shard);
         }
@@ -199,6 +260,8 @@ impl World {
     }
 
     pub(super) fn etcd_may_have_changed(&mut self) {
-        self.judges.routing.leases_may_have_changed(&self.etcd, self.timeline.now().monotonic);
+        let now = self.timeline.now().monotonic;
+        self.judges.routing.leases_may_have_changed(&self.etcd, now);
+        self.judges.topics.look(&self.etcd, now);
     }
 }

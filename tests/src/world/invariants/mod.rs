@@ -2,6 +2,7 @@
 
 mod blobs;
 mod deletes;
+mod endings;
 mod freshness;
 mod knowledge;
 mod leftovers;
@@ -9,6 +10,7 @@ mod listing;
 mod order;
 mod records;
 mod routing;
+mod topics;
 mod unowned;
 mod uploads;
 mod watches;
@@ -23,6 +25,7 @@ use kafscale_proxy_core::{Effect, Input, Monotonic, effects};
 
 pub use blobs::{BlobFault, Envelope, check_blobs, envelopes};
 pub use deletes::Deletes;
+pub use endings::Endings;
 pub use freshness::Freshness;
 pub use knowledge::Knowledge;
 pub use leftovers::leftovers;
@@ -30,6 +33,7 @@ pub use listing::Listing;
 pub use order::{BatchId, Order};
 pub use records::Records;
 pub use routing::Routing;
+pub use topics::Topics;
 pub use unowned::Unowned;
 pub use uploads::Uploads;
 pub use watches::Watches;
@@ -69,6 +73,10 @@ pub struct Judges {
     pub records: Records,
     /// Where watches begin.
     pub watches: Watches,
+    /// Identities of topics.
+    pub topics: Topics,
+    /// Processes that were asked to end.
+    pub endings: Endings,
     violations: Vec<Violation>,
     effects_most: usize,
 }
@@ -85,6 +93,8 @@ impl Judges {
             listing: Listing::default(),
             records: Records::default(),
             watches: Watches::default(),
+            topics: Topics::new(ttl),
+            endings: Endings::default(),
             violations: Vec::new(),
             effects_most: 0,
         }
@@ -113,6 +123,8 @@ impl Judges {
     /// A shard is told something.
     pub(super) fn told(&mut self, shard: usize, input: &Input, now: Monotonic) {
         self.records.told(shard, input, now);
+        self.topics.told(input, now);
+        self.endings.told(shard, input, now);
         if let Input::Broker(inputs::Broker::Closed { connection, .. }) = input {
             self.order.connection_ended((shard, *connection));
         }
@@ -124,6 +136,10 @@ impl Judges {
 
     /// A shard orders this.
     pub(super) fn orders(&mut self, shard: usize, effect: &Effect, now: Monotonic) {
+        self.topics.ordered(effect, now);
+        if let Some(fault) = self.endings.ordered(shard, effect) {
+            self.violated("endings", now, fault);
+        }
         if let Some((invariant, fault)) = self.records.ordered(shard, effect) {
             self.violated(invariant, now, fault);
         }
@@ -176,8 +192,14 @@ impl Judges {
         let mut partitions: Vec<(String, i32)> = Vec::new();
         match api {
             Some(ApiKey::Produce) => {
-                if let Some(fault) = deletes::key_in_envelope(&body).and_then(|key| self.uploads.publishing(&key)) {
-                    self.violated("client gone", now, fault);
+                if let Some(key) = deletes::key_in_envelope(&body) {
+                    if let Some(fault) = self.uploads.publishing(&key) {
+                        self.violated("client gone", now, fault);
+                    }
+                    let exchange = self.uploads.exchange(&key);
+                    if let Some(fault) = exchange.and_then(|exchange| self.topics.publishing(&key, exchange, now)) {
+                        self.violated("topics", now, fault);
+                    }
                 }
                 let produce = ProduceRequest::decode(&body, version).map(|request| request.topic_data);
                 for topic in produce.iter().flatten() {

@@ -65,6 +65,11 @@ impl Uploads {
             .then(|| format!("the record of {key} is sent after the client of {exchange:?} left"))
     }
 
+    /// The exchange whose body an object is.
+    pub(super) fn exchange(&self, key: &str) -> Option<ExchangeId> {
+        self.exchanges.get(key).copied()
+    }
+
     /// The shard that made an object.
     pub fn shard(&self, key: &str) -> Option<usize> {
         self.shards.get(key).copied()
