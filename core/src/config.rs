@@ -35,7 +35,7 @@ pub struct ListenerConfig {
     pub inflight_requests_per_client: usize,
     /// Bytes of requests of one client that may wait for their answers.
     pub inflight_bytes_per_client: usize,
-    /// Bytes of frames above 64 KiB that the shard may hold at once.
+    /// Bytes of frames above 64 KiB that the shard may hold at once. A frame larger than that goes alone.
     pub frame_memory_bytes: usize,
     /// Kafka connections of the shard.
     pub connections: usize,
@@ -44,6 +44,13 @@ pub struct ListenerConfig {
     /// Longest wait that a client may ask for: the timeout of Produce, `max_wait` of Fetch, the rebalance timeout of
     /// JoinGroup. What it asks for beyond that counts as this.
     pub client_wait_max: Duration,
+    /// A client whose request is not whole and that sends no byte of it for so long is closed; so is one for whose large
+    /// request there is no room for so long.
+    pub read_timeout: Duration,
+    /// A client whose request is not whole so long after its first byte is closed.
+    pub request_timeout: Duration,
+    /// A client that takes no byte of its answers for so long is closed.
+    pub write_timeout: Duration,
     /// Longest wait that one Fetch of ours asks of a broker, so that nothing queues long behind it.
     pub fetch_wait_slice: Duration,
 }
@@ -179,6 +186,9 @@ impl Default for ListenerConfig {
             connections: 50_000,
             idle_timeout: None,
             client_wait_max: Duration::from_secs(300),
+            read_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(120),
+            write_timeout: Duration::from_secs(300),
             fetch_wait_slice: Duration::from_millis(500),
         }
     }

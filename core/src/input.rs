@@ -77,6 +77,17 @@ pub enum Client {
         /// Where.
         client: ClientId,
     },
+    /// Bytes wait to be written and the socket takes none now. Told again, at most once a second, when it has taken some
+    /// and others still wait.
+    Blocked {
+        /// Where.
+        client: ClientId,
+    },
+    /// Nothing waits to be written any more.
+    Unblocked {
+        /// Where.
+        client: ClientId,
+    },
     /// The connection is gone, by the peer, by an error or by our own order. Comes exactly once per client.
     Closed {
         /// Where.

@@ -86,6 +86,16 @@ bugs! {
     /// A batch that waits to be sent again is forgotten when its partition is gone by then: its client waits for ever. Retries
     /// that leave an item out once it leads nowhere.
     AbsentBatchForgotten = "absent-batch-forgotten",
+    /// A client that goes with half a large request keeps the memory that it held, until nobody has any. Budgets that
+    /// are given back where the request ends and nowhere else.
+    FrameNeverReleased = "frame-never-released",
+    /// Whoever asks for memory for a large request gets it. Budgets that are counted and not enforced.
+    FramesUnbounded = "frames-unbounded",
+    /// No timer watches a request that does not become whole. Servers that read a frame to its end and set no deadline.
+    HalfFrameForgotten = "half-frame-forgotten",
+    /// A client that takes none of its answers is kept for ever, with all that it holds. Servers that only pause, and trust
+    /// in keep-alive probes, which a closed window answers.
+    UnreadAnswersKept = "unread-answers-kept",
 
     // --- blobs and their records ---
 

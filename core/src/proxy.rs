@@ -341,6 +341,7 @@ impl Proxy {
             | Timer::ClientDial(_)
             | Timer::ClientTurn(_)
             | Timer::ClientFrame(_)
+            | Timer::ClientBlocked(_)
             | Timer::Request(_) => {
                 self.listener.on_timer(context!(self, now), &self.cluster, timer, &mut self.decisions.listener);
             }

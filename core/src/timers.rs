@@ -28,8 +28,10 @@ pub enum Timer {
     ClientDial(ClientId),
     /// When a Kafka client goes on whose requests bring long answers, so that the driver can say that it does not take them.
     ClientTurn(ClientId),
-    /// When a Kafka client that announced a large frame is given up: no room for it, or no byte of it for too long.
+    /// When a Kafka client is given up whose request is not whole: no room for it, or its bytes do not come in time.
     ClientFrame(ClientId),
+    /// When a Kafka client is given up that takes nothing of its answers.
+    ClientBlocked(ClientId),
     /// When a Kafka request goes on: a retry wait, or its own deadline.
     Request(RequestId),
     /// When an HTTP exchange goes on: a retry wait before the next broker.

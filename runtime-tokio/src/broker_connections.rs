@@ -83,6 +83,8 @@ impl BrokerConnections {
                 SocketFact::Received(bytes) => inputs::Broker::Received { connection, bytes },
                 SocketFact::Clogged => inputs::Broker::Clogged { connection },
                 SocketFact::Drained => inputs::Broker::Drained { connection },
+                // Requests have deadlines of their own.
+                SocketFact::Blocked | SocketFact::Unblocked => return,
             }));
         }));
         self.connections.borrow_mut().insert(connection, Connection::Connected(Rc::clone(&socket)));

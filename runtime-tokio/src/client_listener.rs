@@ -45,6 +45,8 @@ impl ClientListener {
                 SocketFact::Received(bytes) => inputs::Client::Received { client, bytes },
                 SocketFact::Clogged => inputs::Client::Clogged { client },
                 SocketFact::Drained => inputs::Client::Drained { client },
+                SocketFact::Blocked => inputs::Client::Blocked { client },
+                SocketFact::Unblocked => inputs::Client::Unblocked { client },
             }));
         }));
         self.sockets.borrow_mut().insert(client, Rc::clone(&socket));
@@ -210,6 +212,7 @@ mod tests {
                 bench.write(id, vec![1; TOTAL / 64]);
                 bench.listener.flush();
             }
+            assert!(matches!(bench.fact().await, Fact::Blocked { client } if client == id));
             assert!(matches!(bench.fact().await, Fact::Clogged { client } if client == id));
             bench.nothing().await;
             let reading = spawn_local(async move {
@@ -217,9 +220,40 @@ mod tests {
                 client.read_exact(&mut all).await.unwrap();
                 client
             });
-            assert!(matches!(bench.fact().await, Fact::Drained { client } if client == id));
+            let mut drained = false;
+            loop {
+                match bench.fact().await {
+                    // A slow machine: it has taken some.
+                    Fact::Blocked { .. } => {}
+                    Fact::Drained { client } => {
+                        assert_eq!(client, id);
+                        drained = true;
+                    }
+                    Fact::Unblocked { client } => break assert_eq!(client, id),
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(drained);
             drop(reading.await.unwrap());
             assert!(matches!(bench.fact().await, Fact::Closed { client } if client == id));
+        });
+    }
+
+    #[test]
+    fn a_client_that_takes_little_is_told_of_once_a_second() {
+        run(async {
+            let mut bench = Bench::new();
+            let (mut client, id) = bench.connect().await;
+            bench.write(id, vec![1; 64 * 1024 * 1024]);
+            bench.listener.flush();
+            assert!(matches!(bench.fact().await, Fact::Blocked { .. }));
+            assert!(matches!(bench.fact().await, Fact::Clogged { .. }));
+            tokio::time::sleep(Duration::from_millis(1_100)).await;
+            bench.nothing().await;
+            let mut some = vec![0; 8 * 1024 * 1024];
+            client.read_exact(&mut some).await.unwrap();
+            assert!(matches!(bench.fact().await, Fact::Blocked { client } if client == id));
+            bench.nothing().await;
         });
     }
 
@@ -241,7 +275,7 @@ mod tests {
             drop(client);
             loop {
                 match bench.fact().await {
-                    Fact::Clogged { .. } | Fact::Drained { .. } => {}
+                    Fact::Clogged { .. } | Fact::Drained { .. } | Fact::Blocked { .. } | Fact::Unblocked { .. } => {}
                     Fact::Closed { client } => break assert_eq!(client, id),
                     other => panic!("{other:?}"),
                 }

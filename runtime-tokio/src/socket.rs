@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 /// Above this many queued bytes the peer counts as clogged.
 const HIGH_WATERMARK: usize = 1024 * 1024;
@@ -21,6 +22,8 @@ const HIGH_WATERMARK: usize = 1024 * 1024;
 const LOW_WATERMARK: usize = 256 * 1024;
 /// Buffers of one system call.
 const SLICES: usize = 64;
+/// How often a peer that takes its bytes slowly is told of.
+const BLOCKED_INTERVAL: Duration = Duration::from_secs(1);
 /// Size of a read buffer, and so of the largest read.
 const READ_BUFFER: usize = 64 * 1024;
 /// A read buffer with less room than this is replaced.
@@ -40,6 +43,10 @@ pub(crate) enum SocketFact {
     Clogged,
     /// Below the low watermark again.
     Drained,
+    /// Bytes wait and the socket takes none now; again when it has taken some.
+    Blocked,
+    /// No bytes wait any more.
+    Unblocked,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,6 +71,8 @@ pub(crate) struct Socket {
     paused: Cell<bool>,
     full: Cell<bool>,
     clogged: Cell<bool>,
+    /// When the peer was last told of as blocked, while it is.
+    blocked: Cell<Option<Instant>>,
     broken: Cell<bool>,
     closing: Cell<Closing>,
     task: RefCell<Option<Waker>>,
@@ -95,6 +104,7 @@ impl Socket {
             paused: Cell::new(false),
             full: Cell::new(false),
             clogged: Cell::new(false),
+            blocked: Cell::new(None),
             broken: Cell::new(false),
             closing: Cell::new(Closing::No),
             task: RefCell::new(None),
@@ -119,6 +129,9 @@ impl Socket {
             self.write_queue();
         }
         let queued = self.queued_bytes.get();
+        if queued > 0 && self.blocked.get().is_none() {
+            self.tell_blocked();
+        }
         if queued > HIGH_WATERMARK && !self.clogged.replace(true) {
             (self.tell)(SocketFact::Clogged);
         }
@@ -254,9 +267,23 @@ impl Socket {
         Poll::Pending
     }
 
+    fn tell_blocked(&self) {
+        self.blocked.set(Some(Instant::now()));
+        (self.tell)(SocketFact::Blocked);
+    }
+
     fn write_on(&self) {
+        let accepted_before = self.accepted_bytes.get();
         self.full.set(false);
         self.write_queue();
+        if let Some(told) = self.blocked.get() {
+            if self.queued_bytes.get() == 0 {
+                self.blocked.set(None);
+                (self.tell)(SocketFact::Unblocked);
+            } else if self.accepted_bytes.get() > accepted_before && told.elapsed() >= BLOCKED_INTERVAL {
+                self.tell_blocked();
+            }
+        }
         if self.queued_bytes.get() < LOW_WATERMARK && self.clogged.replace(false) {
             (self.tell)(SocketFact::Drained);
         }

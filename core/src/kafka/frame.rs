@@ -47,6 +47,22 @@ impl Splitter {
         }
     }
 
+    /// Room for `bytes` in one piece, those that have come included: a frame of known length is then not moved each time
+    /// when it outgrows what there is.
+    pub fn reserve(&mut self, bytes: usize) {
+        if self.buffer.capacity() < bytes {
+            // Growing in place would double what there is.
+            let mut larger = BytesMut::with_capacity(bytes);
+            larger.extend_from_slice(&self.buffer);
+            self.buffer = larger;
+        }
+    }
+
+    /// Drops what has come.
+    pub fn clear(&mut self) {
+        self.buffer = BytesMut::new();
+    }
+
     /// The next frame, prefix included; `None` until it is complete. After an error the stream cannot be read on.
     pub fn next_frame(&mut self) -> Result<Option<BytesMut>, FrameError> {
         match self.announced()? {
@@ -217,6 +233,22 @@ mod tests {
         assert_eq!(splitter.next_frame(), Ok(None));
         assert_eq!(splitter.announced(), Ok(Some(LONGEST + LENGTH_PREFIX)));
         assert!(splitter.buffer.capacity() < 64);
+    }
+
+    #[test]
+    fn what_is_reserved_is_not_exceeded() {
+        let whole = frame(&[7; 1000]);
+        let mut splitter = Splitter::for_requests(LONGEST);
+        splitter.push(BytesMut::from(&whole[..300]));
+        splitter.reserve(1004);
+        for piece in whole[300..].chunks(100) {
+            splitter.push(BytesMut::from(piece));
+        }
+        assert_eq!(splitter.buffer.capacity(), 1004);
+        assert_eq!(splitter.next_frame(), Ok(Some(BytesMut::from(&whole[..]))));
+        splitter.push(BytesMut::from(&whole[..300]));
+        splitter.clear();
+        assert_eq!((splitter.buffered(), splitter.announced()), (0, Ok(None)));
     }
 
     #[test]

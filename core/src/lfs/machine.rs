@@ -21,13 +21,13 @@ use super::budget::Budget;
 use super::call::{Call, Shared};
 use super::cleanup::{CleanupId, Cleanups, Orphan};
 use super::download::Download;
-use super::log_text::Printable;
 use super::produce::Produce;
 use super::produce_request::ProduceRequest;
 use super::requester::Requester;
 use super::s3_health::S3Health;
 use super::stats::LfsStats;
 use super::{Decision, Purpose};
+use super::log_text::Printable;
 
 /// The LFS path of one shard.
 pub(crate) struct Lfs {
@@ -354,6 +354,7 @@ impl Lfs {
             | Timer::ClientDial(_)
             | Timer::ClientTurn(_)
             | Timer::ClientFrame(_)
+            | Timer::ClientBlocked(_)
             | Timer::Request(_)
             | Timer::Readiness(_)
             | Timer::Shutdown => {}

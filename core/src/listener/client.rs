@@ -60,7 +60,7 @@ struct Slot {
     request: RequestId,
     /// Bytes of its frame or of its items, whichever are more, and of its answer once that waits here.
     size: usize,
-    /// Bytes of it that are reserved in the shard's memory for large frames.
+    /// Bytes of it that are held in the shard's memory for large frames.
     reserved: usize,
     correlation_id: i32,
     /// `None` for one that was answered or refused at once.
@@ -187,7 +187,7 @@ impl Client {
     /// Bytes arrived.
     pub(super) fn received(&mut self, env: &mut Env<'_, '_>, bytes: BytesMut) {
         if self.life == Life::Serving {
-            self.reading.push(bytes);
+            self.reading.push(env.ctx.now.monotonic, bytes);
             self.settle(env);
         }
     }
@@ -202,11 +202,30 @@ impl Client {
         self.settle(env);
     }
 
+    /// The client's socket takes no bytes now, or has taken some since it was told last.
+    pub(super) fn blocked(&mut self, env: &mut Env<'_, '_>) {
+        match self.life {
+            Life::Serving | Life::Ending if !planted(Bug::UnreadAnswersKept) => {
+                let at = env.ctx.now.monotonic + env.ctx.config.listener.write_timeout;
+                env.ctx.timers.set(Timer::ClientBlocked(self.id), at);
+            }
+            Life::Serving | Life::Ending | Life::Closing | Life::Departed | Life::Gone => {}
+        }
+    }
+
+    /// The client has taken nothing of its answers for as long as it may. Its requests hold memory and its brokers wait.
+    pub(super) fn on_blocked_timer(&mut self, env: &mut Env<'_, '_>) {
+        tracing::warn!(client = self.id.0, peer = %self.peer, "client takes no answers, connection closed");
+        self.finish(env);
+        self.settle(env);
+    }
+
     /// The socket is gone.
     pub(super) fn closed(&mut self, env: &mut Env<'_, '_>) {
         self.life = Life::Departed;
         self.reading.leave(self.id, env);
         env.ctx.timers.clear(Timer::ClientTurn(self.id));
+        env.ctx.timers.clear(Timer::ClientBlocked(self.id));
         env.ctx.timers.set(Timer::ClientIdle(self.id), env.ctx.now.monotonic + DEPARTED);
         // What was received is carried out, as a broker would do.
         for slot in mem::take(&mut self.slots) {
@@ -295,10 +314,11 @@ impl Client {
         }
     }
 
-    /// A large frame has waited for room, or for its next byte.
+    /// The frame in front has waited for room, for its next byte, or for its last one.
     pub(super) fn on_frame_timer(&mut self, env: &mut Env<'_, '_>) {
-        if self.reading.on_timer(self.id, env) {
-            tracing::warn!(client = self.id.0, peer = %self.peer, "large frame given up, connection closed");
+        if let Some(reason) = self.reading.on_timer(self.id, env) {
+            let reason = reason.text();
+            tracing::warn!(client = self.id.0, peer = %self.peer, reason, "request given up, connection closed");
             self.end(env);
         }
     }
@@ -308,9 +328,9 @@ impl Client {
         self.settle(env);
     }
 
-    /// There is room for the large frame that the client announced; it is reserved.
-    pub(super) fn granted(&mut self, env: &mut Env<'_, '_>) {
-        self.reading.granted(self.id, env);
+    /// The large frame of the client holds so many bytes of room now.
+    pub(super) fn granted(&mut self, env: &mut Env<'_, '_>, bytes: usize) {
+        self.reading.granted(bytes);
         self.settle(env);
     }
 
@@ -345,7 +365,7 @@ impl Client {
                 }
                 let serving = self.life == Life::Serving && !self.is_behind;
                 let read = serving && self.has_room(env) && !self.pool.is_clogged();
-                self.reading.order(self.id, read, env.out);
+                self.reading.order(self.id, env.ctx.now.monotonic, read, env.out);
             }
             Life::Departed if self.slots.is_empty() => self.leave(env),
             Life::Closing | Life::Departed | Life::Gone => {}
@@ -397,6 +417,7 @@ impl Client {
             Err(error) => {
                 tracing::warn!(client = self.id.0, peer = %self.peer, %error, "not a Kafka client, connection closed");
                 self.life = Life::Ending;
+                self.reading.leave(self.id, env);
                 true
             }
         }
@@ -698,6 +719,7 @@ impl Client {
         self.life = Life::Closing;
         self.reading.leave(self.id, env);
         env.ctx.timers.clear(Timer::ClientTurn(self.id));
+        env.ctx.timers.clear(Timer::ClientBlocked(self.id));
         env.out.push(Decision::Close { client: self.id });
         for slot in mem::take(&mut self.slots) {
             self.drop_slot(env, slot);

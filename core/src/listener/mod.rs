@@ -84,7 +84,7 @@ pub struct Stats {
     pub requests: u64,
     /// Connections to brokers, dials included.
     pub broker_connections: usize,
-    /// Bytes reserved for large frames.
+    /// Bytes held by large frames.
     pub frame_bytes: usize,
     /// Clients turned away because there were too many.
     pub turned_away: u64,
@@ -163,6 +163,10 @@ impl Listener {
             input::Client::Drained { client } => {
                 self.with(ctx, cluster, client, out, |machine, env| machine.clogged(env, false));
             }
+            input::Client::Blocked { client } => {
+                self.with(ctx, cluster, client, out, |machine, env| machine.blocked(env));
+            }
+            input::Client::Unblocked { client } => ctx.timers.clear(Timer::ClientBlocked(client)),
             input::Client::Closed { client } => {
                 self.turned_away.remove(&client);
                 self.with(ctx, cluster, client, out, |machine, env| machine.closed(env));
@@ -234,6 +238,9 @@ impl Listener {
             }
             Timer::ClientIdle(client) => self.with(ctx, cluster, client, out, |machine, env| machine.on_idle(env)),
             Timer::ClientTurn(client) => self.with(ctx, cluster, client, out, |machine, env| machine.on_turn(env)),
+            Timer::ClientBlocked(client) => {
+                self.with(ctx, cluster, client, out, |machine, env| machine.on_blocked_timer(env));
+            }
             Timer::ClientFrame(client) => {
                 self.with(ctx, cluster, client, out, |machine, env| machine.on_frame_timer(env));
             }
@@ -263,7 +270,7 @@ impl Listener {
             waiting_requests: self.shared.requests.len(),
             requests: self.shared.last_request,
             broker_connections: self.shared.connections.len(),
-            frame_bytes: self.shared.memory.reserved(),
+            frame_bytes: self.shared.memory.taken(),
             turned_away: self.turned_away_total,
             requests_by_api: self.shared.requests_by_api,
             retries: self.shared.retries,
@@ -288,9 +295,9 @@ impl Listener {
         if machine.is_gone() {
             self.clients.remove(&client);
         }
-        while let Some(next) = env.shared.memory.grant() {
+        while let Some((next, bytes)) = env.shared.memory.grant() {
             if let Some(machine) = self.clients.get_mut(&next) {
-                machine.granted(&mut env);
+                machine.granted(&mut env, bytes);
             }
         }
     }

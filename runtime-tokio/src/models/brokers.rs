@@ -214,7 +214,7 @@ impl BrokerServers {
                 }
             }
             // Brokers answer one request at a time and know no watermarks.
-            SocketFact::Clogged | SocketFact::Drained => {}
+            SocketFact::Clogged | SocketFact::Drained | SocketFact::Blocked | SocketFact::Unblocked => {}
         }));
         self.sockets.borrow_mut().insert((broker, connection), Rc::clone(&socket));
         self.tell(broker, Fact::Connected { connection });

@@ -198,6 +198,9 @@ fn listener(given: &Given<'_>, kafka_address: &str) -> Result<ListenerConfig, Se
         idle_timeout: Some(non_negative_seconds(given.number_or_default("KAFSCALE_PROXY_IDLE_TIMEOUT_SEC")?))
             .filter(|timeout| !timeout.is_zero()),
         client_wait_max: given.seconds("KAFSCALE_PROXY_CLIENT_WAIT_MAX_SEC")?,
+        read_timeout: given.seconds("KAFSCALE_PROXY_READ_TIMEOUT_SEC")?,
+        request_timeout: given.seconds("KAFSCALE_PROXY_REQUEST_TIMEOUT_SEC")?,
+        write_timeout: given.seconds("KAFSCALE_PROXY_WRITE_TIMEOUT_SEC")?,
         fetch_wait_slice: given.milliseconds("KAFSCALE_PROXY_FETCH_WAIT_SLICE_MS")?,
     })
 }

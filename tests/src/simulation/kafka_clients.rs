@@ -19,6 +19,9 @@ use super::scenario::{Ask, TOPICS};
 use crate::world::World;
 use crate::world::invariants::BatchId;
 
+/// What makes a request need room for large ones, bytes.
+const LARGE: usize = 70_000;
+
 const GROUP: &str = "readers";
 
 /// What was asked and is not answered yet.
@@ -95,7 +98,8 @@ impl KafkaActor {
         let group_id = Str::from_static(GROUP);
         let (member_id, generation_id) = (self.member_id.clone(), self.generation_id);
         match ask {
-            Ask::Produce { acks, partitions } => self.produce(world, acks, partitions),
+            Ask::Large { partition } => self.produce(world, -1, 1 << partition, LARGE),
+            Ask::Produce { acks, partitions } => self.produce(world, acks, partitions, 0),
             Ask::Fetch { partitions, max_wait_ms } => self.fetch(world, partitions, max_wait_ms),
             Ask::ListOffsets { partitions: bits } => {
                 let chosen = partitions(bits);
@@ -181,7 +185,7 @@ impl KafkaActor {
         }
     }
 
-    fn produce(&mut self, world: &mut World, acks: i16, bits: u64) {
+    fn produce(&mut self, world: &mut World, acks: i16, bits: u64, padding: usize) {
         // Flexible and not, both of which pass as they came.
         let version = if self.requests.is_multiple_of(2) { 9 } else { 8 };
         let mut sent = Vec::new();
@@ -189,7 +193,8 @@ impl KafkaActor {
         for (topic, indexes) in partitions(bits) {
             let mut partition_data = Vec::new();
             for index in indexes {
-                let value = format!("client {} request {} {topic}/{index}", self.id.0, self.requests);
+                let mut value = format!("client {} request {} {topic}/{index}", self.id.0, self.requests);
+                value.extend(std::iter::repeat_n(' ', padding));
                 let record = Record { value: Some(Bytes::from(value)), ..Record::default() };
                 let records = build_batch(0, std::iter::repeat_n(record, 1 + self.requests as usize % 3));
                 let id = world.judges.order.sent(self.id, topic, index, &records, acks != 0);
@@ -263,6 +268,8 @@ impl KafkaActor {
         learned: &mut Learned,
     ) -> Result<(), String> {
         let id = self.id;
+        // What waited for its reader was fresh when it left.
+        let is_late = world.client(id).is_late();
         match asked {
             Asked::Produce { version, batches } => {
                 let answer: ProduceResponse = world.try_take_answer(id, version)?;
@@ -306,7 +313,7 @@ impl KafkaActor {
             }
             Asked::Metadata => {
                 let answer: MetadataResponse = world.try_take_answer(id, 9)?;
-                if answer.topics.iter().any(|topic| topic.error_code == ErrorCode::NONE) {
+                if !is_late && answer.topics.iter().any(|topic| topic.error_code == ErrorCode::NONE) {
                     let shard = world.shard_of_client(id);
                     world.judges.answered_from_memory(shard, now);
                 }
@@ -314,7 +321,7 @@ impl KafkaActor {
             }
             Asked::FindCoordinator => {
                 let answer: FindCoordinatorResponse = world.try_take_answer(id, 3)?;
-                if answer.error_code == ErrorCode::NONE {
+                if !is_late && answer.error_code == ErrorCode::NONE {
                     let shard = world.shard_of_client(id);
                     world.judges.answered_from_memory(shard, now);
                 }

@@ -14,6 +14,7 @@ mod verdict;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use kafscale_proxy_core::inputs::ClientId;
 use kafscale_proxy_core::{ClusterConfig, Config, LfsConfig, ListenerConfig, Monotonic, ShutdownConfig};
 
 use disturbances::Disturbances;
@@ -21,7 +22,7 @@ use http_clients::HttpActor;
 pub use http_clients::HttpLearned;
 use kafka_clients::KafkaActor;
 pub use kafka_clients::Learned;
-use scenario::{Action, BROKERS, PART, SHARDS, TOPICS};
+use scenario::{Action, BROKERS, PART, REQUEST_MAX, SHARDS, TOPICS};
 pub use scenario::{FaultKind, Scenario};
 pub use shrink::shrink;
 
@@ -148,6 +149,8 @@ struct Simulation {
     disturbances: Disturbances,
     kafka: Vec<KafkaActor>,
     http: Vec<HttpActor>,
+    /// Kafka clients whose request never becomes whole.
+    half: Vec<ClientId>,
     /// Every removal succeeds, and what brokers refuse is heard: a blob without a record is gone in the end, not counted.
     leaves_nothing: bool,
     report: Report,
@@ -171,6 +174,12 @@ fn config() -> Config {
     let listener = ListenerConfig {
         advertised_host: "proxy".into(),
         inflight_requests_per_client: 8,
+        request_max_bytes: REQUEST_MAX,
+        // Room for one of the largest and a little more.
+        frame_memory_bytes: REQUEST_MAX + 56_000,
+        read_timeout: Duration::from_secs(10),
+        request_timeout: Duration::from_secs(30),
+        write_timeout: Duration::from_secs(20),
         ..ListenerConfig::default()
     };
     let cluster = ClusterConfig {
@@ -202,8 +211,8 @@ impl Simulation {
         // A replica that stood still past the deadline of a publish has a refusal in its socket that it does not read any more.
         let leaves = [FaultKind::S3Outages, FaultKind::S3Strikes, FaultKind::BrokenAnswers, FaultKind::ReplicaPauses];
         let leaves_nothing = !scenario.kinds.iter().any(|kind| leaves.contains(kind));
-        let (kafka, http, report) = (Vec::new(), Vec::new(), Report::default());
-        Self { world, disturbances, kafka, http, leaves_nothing, report }
+        let (kafka, http, half, report) = (Vec::new(), Vec::new(), Vec::new(), Report::default());
+        Self { world, disturbances, kafka, http, half, leaves_nothing, report }
     }
 
     fn run(&mut self, scenario: &Scenario) -> Result<Report, Failure> {
@@ -249,6 +258,22 @@ impl Simulation {
                     let mut actor = self.kafka.swap_remove(index);
                     self.world.vanish(actor.id);
                     actor.end(&mut self.world);
+                }
+            }
+            Action::StandStill { client } => {
+                if let Some(actor) = self.kafka.get(client as usize % self.kafka.len().max(1)) {
+                    self.world.stand_still(actor.id);
+                }
+            }
+            Action::GoOn { client } => {
+                if let Some(actor) = self.kafka.get(client as usize % self.kafka.len().max(1)) {
+                    self.world.go_on(actor.id);
+                }
+            }
+            Action::HalfRequests { shard, announced, come, every, times } => {
+                let shard = self.shard(shard);
+                for _ in 0..times {
+                    self.half.push(self.world.half_request(shard, announced, come, every));
                 }
             }
             Action::Upload { shard, length, partition, manner } => {

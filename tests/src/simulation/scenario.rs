@@ -17,6 +17,8 @@ pub(super) const TOPICS: [(&str, i32); 2] = [("orders", 3), ("blobs", 2)];
 pub(super) const BROKERS: usize = 3;
 /// Shards of each replica.
 pub(super) const SHARDS: usize = 2;
+/// The largest Kafka request, bytes.
+pub(super) const REQUEST_MAX: usize = 200_000;
 /// One part of a multipart upload; shorter bodies go up in one PutObject.
 pub(super) const PART: u64 = 2_048;
 
@@ -94,6 +96,11 @@ impl FaultKind {
 /// What a Kafka client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
+    /// Produce of a record that needs room for large requests, to one partition.
+    Large {
+        /// The partition, of all of all topics.
+        partition: u64,
+    },
     /// Produce: acknowledgements wanted, and a bit for each partition of all topics.
     Produce {
         /// -1, 1 or 0.
@@ -167,6 +174,29 @@ pub enum Action {
     Vanish {
         /// Which client.
         client: u64,
+    },
+    /// A Kafka client does not read its answers any more.
+    StandStill {
+        /// Which client.
+        client: u64,
+    },
+    /// A Kafka client that stood still reads on.
+    GoOn {
+        /// Which client.
+        client: u64,
+    },
+    /// Kafka clients connect that send a part of a request, and the rest slowly or not at all.
+    HalfRequests {
+        /// To which shard.
+        shard: u64,
+        /// Bytes of the request.
+        announced: u32,
+        /// Bytes that come at once.
+        come: usize,
+        /// Then one each time; zero is none.
+        every: Duration,
+        /// So many clients.
+        times: u64,
     },
     /// An HTTP client uploads.
     Upload {
@@ -282,7 +312,7 @@ fn draw_fault(choices: &mut Choices, kinds: &[FaultKind]) -> Action {
 }
 
 fn draw_work(choices: &mut Choices) -> Action {
-    match choices.between(0, 19) {
+    match choices.between(0, 21) {
         0 => Action::Connect { shard: choices.between(0, 15) },
         1 => match choices.one_in(2) {
             true => Action::Vanish { client: choices.between(0, 15) },
@@ -314,6 +344,17 @@ fn draw_work(choices: &mut Choices) -> Action {
             let times = if choices.one_in(3) { choices.between(2, 6) } else { 1 };
             Action::Ask { client: choices.between(0, 15), ask, times }
         }
+        20 => match choices.one_in(2) {
+            true => Action::StandStill { client: choices.between(0, 15) },
+            false => Action::GoOn { client: choices.between(0, 15) },
+        },
+        21 => Action::HalfRequests {
+            shard: choices.between(0, 15),
+            announced: choices.pick(&[100, 70_000, REQUEST_MAX as u32]),
+            come: choices.pick(&[3, 50, 66_000, 150_000]),
+            every: Duration::from_millis(choices.pick(&[0, 1_000, 4_000])),
+            times: choices.between(1, 6),
+        },
         _ => unreachable!("the range ends before"),
     }
 }
@@ -321,6 +362,7 @@ fn draw_work(choices: &mut Choices) -> Action {
 fn draw_ask(choices: &mut Choices) -> Ask {
     let partitions = 1 << choices.between(0, 4) | if choices.one_in(3) { choices.between(0, 31) } else { 0 };
     match choices.between(0, 15) {
+        0 if choices.one_in(4) => Ask::Large { partition: choices.between(0, 4) },
         0..=6 => Ask::Produce { acks: choices.pick(&[-1, -1, -1, 1, 0]), partitions },
         7..=8 => Ask::Fetch { partitions, max_wait_ms: choices.pick(&[0, 100, 500, 3_000]) },
         9 => Ask::ListOffsets { partitions },

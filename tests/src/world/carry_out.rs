@@ -7,6 +7,7 @@ use kafscale_proxy_core::inputs::{self, BrokerConnectionId, ConnectError, Exchan
 use kafscale_proxy_core::model::broker::{self, ConnectionId};
 use kafscale_proxy_core::{Effect, Effects, Input, OperationId, effects, s3};
 
+use super::kafka_client::HeldBack;
 use super::processes::BrokerProcess;
 use super::{Event, FIN, HOP, S3Fault, Watcher, World};
 use crate::world::shard::Socket;
@@ -49,6 +50,13 @@ impl World {
                         self.judges.violated("answers", self.timeline.now().monotonic, fault);
                     }
                     self.news.insert(client);
+                    for held in open.machine.news_of_driver() {
+                        let told = match held {
+                            HeldBack::Blocked => inputs::Client::Blocked { client },
+                            HeldBack::Clogged => inputs::Client::Clogged { client },
+                        };
+                        self.timeline.plan(Duration::ZERO, Event::Fact { shard, input: Input::Client(told) });
+                    }
                 }
             }
             effects::Client::Close { client } => {
@@ -58,8 +66,18 @@ impl World {
                     self.fact(FIN, shard, Input::Client(inputs::Client::Closed { client }));
                 }
             }
-            // Clients of the world send little and at once; what they sent has been told by then.
-            effects::Client::Pause { .. } | effects::Client::Resume { .. } | effects::Client::StopAccepting => {}
+            effects::Client::Pause { client } => {
+                if let Some(open) = self.clients.get_mut(&client) {
+                    open.machine.pause(true);
+                }
+            }
+            effects::Client::Resume { client } => {
+                if let Some(open) = self.clients.get_mut(&client) {
+                    open.machine.pause(false);
+                    self.timeline.plan(Duration::ZERO, Event::ClientSends { client, bytes: BytesMut::new() });
+                }
+            }
+            effects::Client::StopAccepting => {}
         }
     }
 

@@ -29,6 +29,7 @@ use choices::Choices;
 pub use faults::{Faults, S3Fault, S3Verb};
 pub use http_client::{BodyEnd, HttpClient};
 use invariants::{Deletes, Judges, Knowledge};
+use kafka_client::HeldBack;
 pub use kafka_client::KafkaClient;
 use processes::{BrokerProcess, Replica};
 use shard::{Life, Shard};
@@ -40,6 +41,11 @@ pub use trace::Trace;
 const HOP: Duration = Duration::from_micros(300);
 /// How long a closed socket takes to be noticed.
 const FIN: Duration = Duration::from_micros(400);
+
+/// The most bytes of a client that are read at once.
+const PIECE: usize = 16 * 1024;
+/// A slow client sends for so long.
+const DRIPS: Duration = Duration::from_secs(60);
 
 /// Something on its way.
 enum Event {
@@ -63,6 +69,8 @@ enum Event {
     Broker { broker: usize, life: u32, input: broker::Input },
     /// The next piece of a slow request body is there.
     BodyArrives { exchange: ExchangeId, operation: OperationId, max_bytes: usize },
+    /// Bytes of a Kafka client reach its shard, if they are read.
+    ClientSends { client: ClientId, bytes: BytesMut },
     /// A shard that stood still goes on.
     Awake { shard: usize },
 }
@@ -179,7 +187,7 @@ impl World {
             log: SharedLog::new(),
             deletes: Deletes::default(),
             knowledge: Knowledge::new(&plan.config.cluster, &snapshot),
-            judges: Judges::new(plan.config.cluster.cache_ttl),
+            judges: Judges::new(plan.config.cluster.cache_ttl, plan.config.listener.frame_memory_bytes),
             faults: Faults::default(),
             dialling: BTreeSet::new(),
             clients: BTreeMap::new(),
@@ -219,8 +227,55 @@ impl World {
     pub fn send<R: Request>(&mut self, client: ClientId, version: i16, request: &R, answered: bool) {
         let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) else { return };
         let bytes = BytesMut::from(&open.machine.request(version, request, answered)[..]);
+        self.timeline.plan(HOP, Event::ClientSends { client, bytes });
+    }
+
+    /// A Kafka client connects that sends the first `come` bytes of a request of `announced` and, if `every` is not zero, one
+    /// more each time.
+    pub fn half_request(&mut self, shard: usize, announced: u32, come: usize, every: Duration) -> ClientId {
+        let client = self.connect(shard);
+        let mut bytes = BytesMut::from(&announced.to_be_bytes()[..]);
+        // Produce, version 9, correlation id 1, and a body that nobody will read.
+        bytes.extend_from_slice(&[0, 0, 0, 9, 0, 0, 0, 1]);
+        bytes.resize(come.clamp(1, announced as usize + 3), 0);
+        let (mut after, mut left) = (HOP, announced as usize + 4 - bytes.len());
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(PIECE));
+            self.timeline.plan(after, Event::ClientSends { client, bytes: piece });
+            after += HOP;
+        }
+        while !every.is_zero() && after < DRIPS && left > 1 {
+            after += every;
+            left -= 1;
+            self.timeline.plan(after, Event::ClientSends { client, bytes: BytesMut::from(&[0][..]) });
+        }
+        client
+    }
+
+    /// A Kafka client reads no answers until it goes on.
+    pub fn stand_still(&mut self, client: ClientId) {
+        if let Some(open) = self.clients.get_mut(&client) {
+            open.machine.stand_still();
+        }
+    }
+
+    /// A Kafka client that stood still reads what has come, and goes on.
+    pub fn go_on(&mut self, client: ClientId) {
+        let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) else { return };
         let shard = open.shard;
-        self.fact(HOP, shard, Input::Client(inputs::Client::Received { client, bytes }));
+        match open.machine.go_on() {
+            Ok(held) => {
+                self.news.insert(client);
+                for held in held.into_iter().rev() {
+                    let told = match held {
+                        HeldBack::Blocked => inputs::Client::Unblocked { client },
+                        HeldBack::Clogged => inputs::Client::Drained { client },
+                    };
+                    self.fact(Duration::ZERO, shard, Input::Client(told));
+                }
+            }
+            Err(fault) => self.judges.violated("answers", self.timeline.now().monotonic, fault),
+        }
     }
 
     /// A client goes away without a word.
@@ -475,6 +530,12 @@ impl World {
         match event {
             Event::Fact { shard, input } => self.deliver(shard, input),
             Event::Awake { shard } => self.awake(shard),
+            Event::ClientSends { client, bytes } => {
+                if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) {
+                    open.machine.sends(&bytes);
+                    self.read_client(client);
+                }
+            }
             Event::BodyArrives { exchange, operation, max_bytes } => self.body_arrives(exchange, operation, max_bytes),
             Event::EtcdRequest { from, request } => self.etcd_request(from, &request),
             Event::EtcdWatch { from, request } => {
@@ -581,6 +642,17 @@ impl World {
     }
 
     // --- small steps ---
+
+    /// The driver reads what a client has sent, until it is told not to.
+    pub(super) fn read_client(&mut self, client: ClientId) {
+        while let Some(open) = self.clients.get_mut(&client)
+            && self.shards[open.shard].life == Life::Running
+            && let Some(bytes) = open.machine.read(PIECE)
+        {
+            let shard = open.shard;
+            self.deliver(shard, Input::Client(inputs::Client::Received { client, bytes }));
+        }
+    }
 
     fn fact(&mut self, delay: Duration, shard: usize, input: Input) {
         self.timeline.plan(delay, Event::Fact { shard, input });

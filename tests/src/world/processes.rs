@@ -132,6 +132,7 @@ impl World {
     fn kill(&mut self, shard: usize) {
         self.shards[shard].life = Life::Dead;
         self.shards[shard].waiting.clear();
+        self.judges.shard_died(shard);
         for (_, socket) in std::mem::take(&mut self.shards[shard].sockets) {
             self.peers.remove(&(socket.broker, socket.connection));
             self.tell_broker(FIN, socket.broker, broker::Input::Closed { connection: socket.connection });
@@ -183,6 +184,9 @@ impl World {
         while let Some(input) = self.shards[shard].waiting.pop_front() {
             self.deliver(shard, input);
         }
+        let clients: Vec<_> =
+            self.clients.iter().filter(|(_, client)| client.shard == shard).map(|(id, _)| *id).collect();
+        clients.into_iter().for_each(|client| self.read_client(client));
     }
 
     pub(super) fn wake_shard(&mut self, shard: usize) {

@@ -55,7 +55,7 @@ fn large_frames_wait_for_room_first_come_first_served() {
     let mut bench = Bench::with(|config| config.listener.frame_memory_bytes = 150_000);
     bench.accept(ClientId(8));
     bench.send(&large(1)[..50_000]);
-    assert_eq!(bench.listener.stats().frame_bytes, large(1).len(), "by its announcement");
+    assert_eq!(bench.listener.stats().frame_bytes, large(1).len());
     bench.send_from(ClientId(8), &large(2)[..10]);
     assert!(bench.peer(ClientId(8)).paused);
     bench.send_from(ClientId(8), &large(2)[10..]);
@@ -70,20 +70,135 @@ fn large_frames_wait_for_room_first_come_first_served() {
     assert_eq!(bench.listener.stats().frame_bytes, 0);
 }
 
+/// The beginning of a frame of 100 MiB.
+const HUGE: &[u8] = b"\x06\x40\0\0\0\0\0\x09\0\0";
+
+#[test]
+fn what_is_only_announced_holds_up_nobody() {
+    let mut bench = Bench::with(|config| config.listener.frame_memory_bytes = 1 << 20);
+    for client in (8..28).map(ClientId) {
+        bench.accept(client);
+        bench.send_from(client, HUGE);
+    }
+    bench.send(&large(1));
+    bench.serve_produce("a:1", 0);
+    assert_eq!(bench.code(), 0);
+    for _ in 0..20 {
+        bench.pass(Duration::from_secs(25));
+        for client in (8..28).map(ClientId) {
+            let peer = bench.peer(client);
+            if !peer.closed && !peer.paused {
+                bench.send_from(client, b"x");
+            }
+        }
+        bench.send(&large(2));
+        bench.serve_produce("a:1", 0);
+        assert_eq!(bench.code(), 0);
+    }
+    assert!((8..28).all(|client| bench.peers[&ClientId(client)].closed), "none of them has come whole");
+    assert_eq!(bench.listener.stats().frame_bytes, 0);
+}
+
 #[test]
 fn waiting_for_room_ends_in_a_closed_connection() {
-    let mut bench = Bench::with(|config| config.listener.frame_memory_bytes = 150_000);
+    let mut bench = Bench::with(|config| {
+        config.listener.frame_memory_bytes = 150_000;
+        config.listener.read_timeout = Duration::from_secs(10);
+    });
     bench.accept(ClientId(8));
-    bench.send_from(ClientId(8), &large(1)[..10]);
+    bench.send_from(ClientId(8), &large(1));
     bench.send(&large(2)[..10]);
-    bench.pass(Duration::from_secs(20));
-    bench.send_from(ClientId(8), &large(1)[10..20]);
-    bench.pass(Duration::from_secs(10));
+    bench.pass(Duration::from_secs(9));
+    assert!(!bench.is_closed());
+    bench.pass(Duration::from_secs(1));
     assert!(bench.is_closed());
-    assert!(!bench.peer(ClientId(8)).closed, "it moves");
-    bench.pass(Duration::from_secs(50));
-    assert!(bench.peer(ClientId(8)).closed, "it has stopped");
+    assert!(!bench.peer(ClientId(8)).closed, "it waits for its broker");
+}
+
+#[test]
+fn a_request_that_does_not_come_whole_ends_the_connection() {
+    let small = produce(1, &[0]);
+    for begun in [&small[..1], &small[..3], &small[..4], &small[..small.len() - 1], HUGE, &large(1)[..80_000]] {
+        // Silence.
+        let mut bench = Bench::new();
+        bench.send(begun);
+        bench.pass(Duration::from_secs(29));
+        assert!(!bench.is_closed());
+        bench.pass(Duration::from_secs(1));
+        assert!(bench.is_closed(), "{} bytes, then silence", begun.len());
+        assert_eq!(bench.listener.stats().frame_bytes, 0);
+    }
+    for begun in [&b"\0\0\x01\0"[..], HUGE] {
+        // A byte from time to time.
+        let mut bench = Bench::new();
+        bench.send(begun);
+        for _ in 0..5 {
+            bench.pass(Duration::from_secs(20));
+            bench.send(&[0]);
+        }
+        assert!(!bench.is_closed());
+        bench.pass(Duration::from_secs(20));
+        assert!(bench.is_closed(), "{} bytes, then one by one", begun.len());
+        assert_eq!(bench.listener.stats().frame_bytes, 0);
+    }
+}
+
+#[test]
+fn a_client_that_sends_its_requests_in_pieces_is_served() {
+    let mut bench = Bench::new();
+    let request = produce(1, &[0]);
+    for _ in 0..20 {
+        bench.send(&request[..7]);
+        bench.pass(Duration::from_secs(25));
+        bench.send(&request[7..]);
+        bench.serve_produce("a:1", 0);
+        assert_eq!(bench.code(), 0);
+        bench.pass(Duration::from_secs(25));
+    }
+    bench.pass(Duration::from_secs(600));
+    assert!(!bench.is_closed(), "nothing has begun");
+}
+
+#[test]
+fn nobody_is_blamed_for_what_we_do_not_read() {
+    let mut bench = Bench::with(|config| config.listener.inflight_requests_per_client = 1);
+    let timeout_ms = 300_000;
+    let request = frame(1, 9, &ProduceRequest { timeout_ms, ..produce_of(-1, &[0]) });
+    bench.send(&[&request[..], &request[..20]].concat());
+    bench.pass(Duration::from_secs(250));
+    assert!(!bench.is_closed());
+    bench.serve_produce("a:1", 0);
+    assert_eq!(bench.code(), 0);
+    bench.pass(Duration::from_secs(29));
+    bench.send(&request[20..]);
+    bench.serve_produce("a:1", 0);
+    assert_eq!(bench.code(), 0);
+}
+
+#[test]
+fn a_client_that_takes_no_answers_is_closed_and_holds_nothing() {
+    let mut bench = Bench::new();
+    bench.accept(ClientId(8));
+    bench.send(&large(1));
+    bench.send(&large(2)[..80_000]);
+    for client in [CLIENT, ClientId(8)] {
+        bench.client(input::Client::Blocked { client });
+        bench.client(input::Client::Clogged { client });
+    }
+    bench.pass(Duration::from_secs(119));
+    assert_eq!(bench.listener.stats().frame_bytes, 2 * large(1).len());
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.listener.stats().frame_bytes, large(1).len(), "half a request is not kept that long");
+    bench.client(input::Client::Blocked { client: ClientId(8) });
+    bench.pass(Duration::from_secs(179));
+    assert!(!bench.is_closed());
+    bench.pass(Duration::from_secs(1));
+    assert!(bench.is_closed());
     assert_eq!(bench.listener.stats().frame_bytes, 0);
+    assert!(!bench.peer(ClientId(8)).closed, "it has taken some");
+    bench.client(input::Client::Unblocked { client: ClientId(8) });
+    bench.pass(Duration::from_secs(900));
+    assert!(!bench.peer(ClientId(8)).closed, "nothing waits for it");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod blobs;
 mod deletes;
 mod endings;
 mod freshness;
+mod half_requests;
 mod knowledge;
 mod leftovers;
 mod listing;
@@ -27,6 +28,7 @@ pub use blobs::{BlobFault, Envelope, check_blobs, envelopes};
 pub use deletes::Deletes;
 pub use endings::Endings;
 pub use freshness::Freshness;
+pub use half_requests::HalfRequests;
 pub use knowledge::Knowledge;
 pub use leftovers::leftovers;
 pub use listing::Listing;
@@ -77,13 +79,15 @@ pub struct Judges {
     pub topics: Topics,
     /// Processes that were asked to end.
     pub endings: Endings,
+    /// Memory for requests that are not whole.
+    pub half_requests: HalfRequests,
     violations: Vec<Violation>,
     effects_most: usize,
 }
 
 impl Judges {
-    /// For machines whose knowledge lives so long.
-    pub(super) fn new(ttl: Duration) -> Self {
+    /// For machines whose knowledge lives so long, and that may hold so many bytes of large requests.
+    pub(super) fn new(ttl: Duration, frame_memory_bytes: usize) -> Self {
         Self {
             freshness: Freshness::new(ttl),
             order: Order::default(),
@@ -95,6 +99,7 @@ impl Judges {
             watches: Watches::default(),
             topics: Topics::new(ttl),
             endings: Endings::default(),
+            half_requests: HalfRequests::new(frame_memory_bytes),
             violations: Vec::new(),
             effects_most: 0,
         }
@@ -120,11 +125,19 @@ impl Judges {
         self.routing.shard_disturbed(shard, false, now);
     }
 
+    /// A shard is gone at once.
+    pub(super) fn shard_died(&mut self, shard: usize) {
+        self.half_requests.shard_died(shard);
+    }
+
     /// A shard is told something.
     pub(super) fn told(&mut self, shard: usize, input: &Input, now: Monotonic) {
         self.records.told(shard, input, now);
         self.topics.told(input, now);
         self.endings.told(shard, input, now);
+        if let Some(fault) = self.half_requests.told(shard, input) {
+            self.violated("memory for requests", now, fault);
+        }
         if let Input::Broker(inputs::Broker::Closed { connection, .. }) = input {
             self.order.connection_ended((shard, *connection));
         }
@@ -140,6 +153,7 @@ impl Judges {
         if let Some(fault) = self.endings.ordered(shard, effect) {
             self.violated("endings", now, fault);
         }
+        self.half_requests.ordered(shard, effect);
         if let Some((invariant, fault)) = self.records.ordered(shard, effect) {
             self.violated(invariant, now, fault);
         }
