@@ -21,6 +21,7 @@ pub mod kafka;
 mod lfs;
 mod lifecycle;
 mod listener;
+mod log_text;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
 mod operation;

@@ -1,9 +1,10 @@
 //! Listening sockets of the process.
 
-use std::io::{ErrorKind, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Wait after a failed accept: without descriptors the next one fails just the same.
@@ -25,26 +26,54 @@ pub(crate) async fn listen(address: &str) -> Result<TcpListener> {
 
 /// Accepts for ever. Whatever goes wrong with one connection, or for want of descriptors, does not end it.
 pub(crate) async fn accept(listener: &TcpListener, mut serve: impl FnMut(TcpStream, SocketAddr)) {
+    let mut failing = false;
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => serve(stream, peer),
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Ok((stream, peer)) => {
+                if std::mem::take(&mut failing) {
+                    tracing::info!("connections are accepted again");
+                }
+                serve(stream, peer);
+            }
+            Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections");
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::error!(%error, "no connections are accepted until this is over");
+                }
                 tokio::time::sleep(ACCEPT_WAIT).await;
             }
         }
     }
 }
 
+/// Whether an error of `accept` only says that the next connection is broken already.
+fn is_of_one_connection(error: &Error) -> bool {
+    use rustix::io::Errno;
+    let of_one = [Errno::CONNABORTED, Errno::CONNRESET, Errno::PERM, Errno::PROTO, Errno::NETDOWN, Errno::NETUNREACH];
+    Errno::from_io_error(error).is_some_and(|errno| of_one.contains(&errno) || errno == Errno::HOSTUNREACH)
+}
+
 /// Allows as many descriptors as the system lets this process have: every connection is one.
 pub(crate) fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
             tracing::debug!(%error, "cannot raise the number of descriptors");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_want_of_descriptors_or_memory_makes_it_wait() {
+        for (number, of_one) in
+            [(103, true), (104, true), (1, true), (24, false), (23, false), (12, false), (105, false)]
+        {
+            assert_eq!(is_of_one_connection(&Error::from_raw_os_error(number)), of_one, "{number}");
         }
     }
 }

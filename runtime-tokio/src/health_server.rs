@@ -11,13 +11,20 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use tokio::net::TcpStream;
 
+use crate::door::Place;
 use crate::http_connection::{self, ConnectionState};
 use crate::process::ShardHandle;
 use crate::settings::HttpServerSettings;
 use crate::tasks::spawn_local;
 
 /// Serves one connection on a task of its own.
-pub(crate) fn serve(stream: TcpStream, peer: SocketAddr, limits: HttpServerSettings, shards: &Rc<Vec<ShardHandle>>) {
+pub(crate) fn serve(
+    stream: TcpStream,
+    peer: SocketAddr,
+    limits: HttpServerSettings,
+    shards: &Rc<Vec<ShardHandle>>,
+    place: Place,
+) {
     let shards = Rc::clone(shards);
     spawn_local(async move {
         let state = Rc::new(ConnectionState::new(limits));
@@ -32,7 +39,8 @@ pub(crate) fn serve(stream: TcpStream, peer: SocketAddr, limits: HttpServerSetti
                 Ok::<_, Infallible>(answer)
             }
         });
-        http_connection::serve(stream, &state, service).await;
+        http_connection::serve(stream, peer, &state, service).await;
+        drop(place);
     });
 }
 

@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, IoSlice, Result};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -53,6 +53,10 @@ pub(crate) struct ConnectionState {
     kill: Notify,
     stop: Notify,
     on_flushed: RefCell<Option<Box<dyn Fn()>>>,
+    /// The first bytes that came, as many as are needed to see what they are.
+    first: Cell<[u8; 4]>,
+    /// How many of them there are.
+    first_count: Cell<usize>,
 }
 
 impl ConnectionState {
@@ -64,6 +68,8 @@ impl ConnectionState {
             kill: Notify::new(),
             stop: Notify::new(),
             on_flushed: RefCell::new(None),
+            first: Cell::new([0; 4]),
+            first_count: Cell::new(0),
         }
     }
 
@@ -93,7 +99,13 @@ impl ConnectionState {
         self.stop.notify_one();
     }
 
-    fn received(&self) {
+    fn received(&self, bytes: &[u8]) {
+        let (mut first, count) = (self.first.get(), self.first_count.get());
+        if count < first.len() {
+            first[count..].iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            self.first.set(first);
+            self.first_count.set(count + bytes.len().min(first.len() - count));
+        }
         if let Phase::Idle(_) = self.phase.get() {
             self.phase.set(Phase::Head(Instant::now() + self.limits.header_timeout));
             self.changed.notify_one();
@@ -127,10 +139,11 @@ impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(context))?;
+            let before = buffer.filled().len();
             match self.stream.try_read_buf(buffer) {
                 Ok(0) => return Poll::Ready(Ok(())),
                 Ok(_) => {
-                    self.state.received();
+                    self.state.received(&buffer.filled()[before..]);
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -177,7 +190,7 @@ impl AsyncWrite for Socket {
 
 /// Serves one connection until it ends. Whatever is unread then is taken in within bounds, so that the client sees
 /// the answer and not a reset; nothing of it is ever taken for a request.
-pub(crate) async fn serve<S, B>(stream: TcpStream, state: &Rc<ConnectionState>, service: S)
+pub(crate) async fn serve<S, B>(stream: TcpStream, peer: SocketAddr, state: &Rc<ConnectionState>, service: S)
 where
     S: HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -199,8 +212,13 @@ where
             biased;
             () = state.kill.notified() => return,
             result = connection.as_mut() => {
-                if let Err(error) = result {
-                    tracing::debug!(%error, "HTTP connection ended");
+                match result {
+                    Err(error) if error.is_parse() => {
+                        let looks_like = looks_like(&state.first.get()[..state.first_count.get()]);
+                        tracing::warn!(%peer, %error, looks_like, "what came is no HTTP request, connection closed");
+                    }
+                    Err(error) => tracing::debug!(%error, "HTTP connection ended"),
+                    Ok(()) => {}
                 }
                 break;
             }
@@ -212,6 +230,16 @@ where
         }
     }
     linger(&stream).await;
+}
+
+/// What a connection that is no HTTP/1 may be speaking, by its first bytes.
+fn looks_like(first: &[u8]) -> &'static str {
+    match first {
+        [0x16, 0x03, ..] => "TLS",
+        b"PRI " => "HTTP/2",
+        [0, ..] => "Kafka",
+        _ => "nothing known",
+    }
 }
 
 async fn linger(stream: &TcpStream) {
@@ -241,6 +269,40 @@ async fn linger(stream: &TcpStream) {
             Ok(read) => taken += read,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_http_gets_a_hint() {
+        let client_hello = b"\x16\x03\x01\x02\0";
+        for (first, hint) in [
+            (&client_hello[..4], "TLS"),
+            (b"PRI ", "HTTP/2"),
+            (b"\0\0\0\x23", "Kafka"),
+            (b"SSH-", "nothing known"),
+            (b"", "nothing known"),
+        ] {
+            assert_eq!(looks_like(first), hint, "{first:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_bytes_are_kept_however_they_come() {
+        for pieces in [&[&b"\x16\x03\x01\x02\0\x01"[..]][..], &[b"\x16", b"\x03\x01", b"\x02\0", b"\x01"]] {
+            let limit = Duration::from_secs(1);
+            let state = ConnectionState::new(HttpServerSettings {
+                header_timeout: limit,
+                idle_timeout: limit,
+                max_header_bytes: 1,
+                max_connections: 1,
+            });
+            pieces.iter().for_each(|piece| state.received(piece));
+            assert_eq!((state.first.get(), state.first_count.get()), ([0x16, 3, 1, 2], 4));
         }
     }
 }

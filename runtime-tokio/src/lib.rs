@@ -10,6 +10,7 @@ mod client_listener;
 pub mod clock;
 mod compute;
 pub mod dev;
+mod door;
 mod etcd_client;
 mod health_server;
 mod http_connection;

@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::LocalSet;
 
+use crate::door::{Descriptors, Door, Place};
 use crate::etcd_client::EtcdClient;
 use crate::health_server;
 use crate::metrics::{Metrics, ShardStats};
@@ -48,7 +49,7 @@ impl std::error::Error for ProcessError {}
 /// What the main thread hands to a shard.
 enum Message {
     Kafka(std::net::TcpStream, SocketAddr),
-    Http(std::net::TcpStream, SocketAddr),
+    Http(std::net::TcpStream, SocketAddr, Place),
     Health(Box<Parts>, SocketAddr, oneshot::Sender<Option<(http::response::Parts, Bytes)>>),
     Stats(oneshot::Sender<ShardStats>),
     Shutdown,
@@ -207,19 +208,32 @@ pub(crate) async fn serve<P: MakePartners>(
     let limits = settings.http;
     if let Some(health) = listeners.health {
         let shards = Rc::clone(&shards);
+        let door = Door::new("health", limits.max_connections);
         spawn_local(async move {
-            accept::accept(&health, |stream, peer| health_server::serve(stream, peer, limits, &shards)).await;
+            let serve = |stream, peer| {
+                if let Some((stream, place)) = door.enter(stream, peer) {
+                    health_server::serve(stream, peer, limits, &shards, place);
+                }
+            };
+            accept::accept(&health, serve).await;
         });
     }
     if let Some(listener) = listeners.metrics {
         let cluster = &settings.process.cluster;
         let ttl = cluster.static_backends.is_empty().then_some(cluster.cache_ttl);
         let metrics = Rc::new(Metrics::new(Rc::clone(&shards), ttl));
+        let door = Door::new("metrics", limits.max_connections);
         spawn_local(async move {
-            accept::accept(&listener, |stream, _| metrics.serve(stream, limits)).await;
+            let serve = |stream, peer| {
+                if let Some((stream, place)) = door.enter(stream, peer) {
+                    metrics.serve(stream, peer, limits, place);
+                }
+            };
+            accept::accept(&listener, serve).await;
         });
     }
-    let accepting = spawn_local(accept_all(listeners.kafka, listeners.http, Rc::clone(&shards)));
+    let door = Door::new("API", limits.max_connections);
+    let accepting = spawn_local(accept_all(listeners.kafka, listeners.http, door, Rc::clone(&shards)));
     spawn_local(async move {
         stop_accepting.notified().await;
         // Dropping the listeners lets clients see at once that this replica takes nothing more.
@@ -251,8 +265,8 @@ pub(crate) async fn serve<P: MakePartners>(
 }
 
 /// Spreads connections over the shards, in turn.
-async fn accept_all(kafka: TcpListener, http: Option<TcpListener>, shards: Rc<Vec<ShardHandle>>) {
-    let hand_over = |next: &mut usize, stream: TcpStream, message: &dyn Fn(std::net::TcpStream) -> Message| {
+async fn accept_all(kafka: TcpListener, http: Option<TcpListener>, door: Door, shards: Rc<Vec<ShardHandle>>) {
+    let hand_over = |next: &mut usize, stream: TcpStream, message: Box<dyn FnOnce(std::net::TcpStream) -> Message>| {
         *next = (*next + 1) % shards.len();
         match stream.into_std() {
             // A shard that is gone drops the connection, which is all that can be done with it.
@@ -261,13 +275,20 @@ async fn accept_all(kafka: TcpListener, http: Option<TcpListener>, shards: Rc<Ve
         }
     };
     let (mut next_kafka, mut next_http) = (0, 0);
+    let descriptors = Descriptors::of_process();
     let kafka = accept::accept(&kafka, |stream, peer| {
-        hand_over(&mut next_kafka, stream, &|stream| Message::Kafka(stream, peer));
+        if descriptors.allow(&stream) {
+            hand_over(&mut next_kafka, stream, Box::new(move |stream| Message::Kafka(stream, peer)));
+        } else {
+            tracing::warn!(%peer, "too few descriptors are left, Kafka connection closed");
+        }
     });
     let http = async {
         if let Some(http) = http {
             accept::accept(&http, |stream, peer| {
-                hand_over(&mut next_http, stream, &|stream| Message::Http(stream, peer));
+                if let Some((stream, place)) = door.enter(stream, peer) {
+                    hand_over(&mut next_http, stream, Box::new(move |stream| Message::Http(stream, peer, place)));
+                }
             })
             .await;
         }
@@ -333,8 +354,8 @@ async fn receive(mut inbox: mpsc::UnboundedReceiver<Message>, shard: Rc<Shard>, 
                 Ok(stream) => shard.clients.serve(stream, peer),
                 Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
             },
-            Message::Http(stream, peer) => match TcpStream::from_std(stream) {
-                Ok(stream) => shard.http.serve(stream, peer, limits),
+            Message::Http(stream, peer, place) => match TcpStream::from_std(stream) {
+                Ok(stream) => shard.http.serve(stream, peer, limits, place),
                 Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
             },
             Message::Health(head, peer, answer) => {

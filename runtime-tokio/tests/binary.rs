@@ -125,3 +125,68 @@ fn an_address_that_is_taken_ends_the_start_with_code_1() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains(&address));
 }
+
+/// ApiVersions version 0 over a connection; whether the answer is one.
+fn asks_versions(stream: &mut TcpStream) -> bool {
+    let mut head = [0; 8];
+    let request = b"\0\0\0\x0a\0\x12\0\0\0\0\0\x07\xff\xff";
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    if stream.write_all(request).is_err() || stream.read_exact(&mut head).is_err() {
+        return false;
+    }
+    let length = u32::from_be_bytes(head[..4].try_into().unwrap()) as usize;
+    let mut rest = vec![0; length - 4];
+    stream.read_exact(&mut rest).is_ok() && head[4..] == [0, 0, 0, 7] && rest[..2] == [0, 0]
+}
+
+#[test]
+fn without_descriptors_those_who_are_here_are_served_and_the_others_again_later() {
+    let limited = ["-c", "ulimit -n 96 && exec \"$0\" \"$@\"", PROGRAM];
+    let mut child = Command::new("sh")
+        .args(limited)
+        .args(["dev", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (sender, lines) = std::sync::mpsc::channel();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    // Ends with the program.
+    let reader =
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let find = |what: &str| {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let line = lines.recv_timeout(left).unwrap_or_else(|_| panic!("no line with {what:?}"));
+            if line.contains(what) {
+                return line;
+            }
+        }
+    };
+    let line = find("Kafka on ");
+    let part = |from: &str| line.split_once(from).unwrap().1.split_once(',').unwrap().0.to_owned();
+    let dev = Dev { child, kafka: part("Kafka on "), http: part("http://"), folder: String::new() };
+
+    let mut early = TcpStream::connect(&dev.kafka).unwrap();
+    assert!(asks_versions(&mut early));
+    let mut uploader = TcpStream::connect(&dev.http).unwrap();
+    let crowd: Vec<TcpStream> = (0..120).map(|_| TcpStream::connect(&dev.kafka).unwrap()).collect();
+    find("too few descriptors are left");
+    assert!(asks_versions(&mut early), "who is here is served");
+    // Brokers and the store are reached for an upload.
+    let upload = b"POST /lfs/produce HTTP/1.1\r\nHost: x\r\nX-Kafka-Topic: demo\r\nContent-Length: 5\r\n\r\nbytes";
+    uploader.write_all(upload).unwrap();
+    let mut status = [0; 12];
+    uploader.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+
+    drop(crowd);
+    let end = Instant::now() + Duration::from_secs(30);
+    while !TcpStream::connect(&dev.kafka).is_ok_and(|mut stream| asks_versions(&mut stream)) {
+        assert!(Instant::now() < end, "nobody is served any more");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(dev);
+    // The other end of the channel is still here, so every line could be sent.
+    assert!(reader.join().unwrap().is_ok());
+}

@@ -11,10 +11,10 @@ use crate::s3;
 use super::Decision;
 use super::budget::Budget;
 use super::cleanup::{Cleanups, LeftUpload, Unwanted};
-use super::log_text::Printable;
 use super::purpose::Purpose;
 use super::s3_call;
 use super::stats::{LfsStats, TopicStats};
+use crate::log_text::Printable;
 
 /// State that the exchanges of a shard share.
 pub(crate) struct Shared {

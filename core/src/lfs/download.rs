@@ -23,11 +23,11 @@ use super::budget::Reserved;
 use super::call::Call;
 use super::checksum::hex;
 use super::download_request::{BODY_MAX_BYTES, DownloadRequest, Mode};
-use super::log_text::Printable;
 use super::purpose::Purpose;
 use super::requester::Requester;
 use super::s3_call;
 use super::utc;
+use crate::log_text::Printable;
 
 /// Largest piece that is read, hashed or sent in one call.
 const READ_BYTES: usize = 256 * 1024;

@@ -27,7 +27,7 @@ use super::requester::Requester;
 use super::s3_health::S3Health;
 use super::stats::LfsStats;
 use super::{Decision, Purpose};
-use super::log_text::Printable;
+use crate::log_text::Printable;
 
 /// The LFS path of one shard.
 pub(crate) struct Lfs {

@@ -14,7 +14,6 @@ mod download;
 mod download_request;
 mod envelope;
 mod link;
-mod log_text;
 mod machine;
 mod object_key;
 mod partitioner;

@@ -27,7 +27,6 @@ use super::call::Call;
 use super::cleanup::{LeftObject, LeftUpload, Leftovers, Unwanted};
 use super::envelope::Envelope;
 use super::link::{Fact, Link};
-use super::log_text::Printable;
 use super::object_key;
 use super::partitioner;
 use super::produce_request::{self, ProduceRequest};
@@ -37,6 +36,7 @@ use super::reach::{NotReached, Partition, Reach, Reached};
 use super::requester::Requester;
 use super::upload::{self, Blob, Failure, Progress, Stored, Upload};
 use super::verdict::{Blob as Fate, Ending};
+use crate::log_text::Printable;
 
 /// Longest wait for memory.
 const MEMORY_WAIT: Duration = Duration::from_secs(10);

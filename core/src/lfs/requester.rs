@@ -7,7 +7,7 @@ use crate::timers::Timer;
 
 use super::Decision;
 use super::call::Call;
-use super::log_text::Printable;
+use crate::log_text::Printable;
 
 /// Who is to be answered.
 #[derive(Debug)]

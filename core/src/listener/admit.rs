@@ -2,12 +2,14 @@
 //! (spec/README.md, override 7).
 
 use bytes::BytesMut;
+use tracing::field::display;
 
 use crate::config::ClusterKind;
 use crate::kafka::{ApiKey, RequestHeader, advertised_versions};
 use crate::listener::local;
 use crate::listener::not_ready::unsupported_version;
 use crate::listener::request::{Reply, RequestHead};
+use crate::log_text::Printable;
 
 /// A decision about a frame.
 #[derive(Debug)]
@@ -41,7 +43,8 @@ pub(super) fn admit(kind: ClusterKind, frame: BytesMut) -> Admission {
     }
     let in_range = advertised.contains(version);
     if !in_range {
-        tracing::warn!(?api, version, client_id = header.client_id, "version not supported");
+        let client_id = header.client_id.map(|id| display(Printable(id)));
+        tracing::warn!(?api, version, client_id, "version not supported");
     }
     let head = RequestHead { api, version, correlation_id, frame, body_at };
     if in_range { Admission::Request(head) } else { Admission::Answered(unsupported_version(&head)) }
@@ -49,6 +52,7 @@ pub(super) fn admit(kind: ClusterKind, frame: BytesMut) -> Admission {
 
 fn unanswerable(header: &RequestHeader<'_>) -> Admission {
     let RequestHeader { api_key, api_version, client_id, .. } = header;
+    let client_id = client_id.map(|id| display(Printable(id)));
     tracing::warn!(api_key, api_version, client_id, "request cannot be answered, connection closed");
     Admission::Answered(Reply::Close)
 }

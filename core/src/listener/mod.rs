@@ -145,6 +145,10 @@ impl Listener {
                     return Err(DriverMisuse::ClientExists(client));
                 }
                 if self.draining || self.clients.len() >= self.connections_max {
+                    if !self.draining {
+                        let limit = self.connections_max;
+                        tracing::warn!(%peer, limit, "too many Kafka connections, one was closed");
+                    }
                     self.turned_away_total += 1;
                     self.turned_away.insert(client);
                     out.push(Decision::Close { client });

@@ -28,6 +28,7 @@ use kafscale_proxy_core::{Input, OperationId, effects, inputs};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 
+use crate::door::Place;
 use crate::http_connection::{self, ConnectionState};
 use crate::pulled::{Pulled, Source};
 use crate::report::Report;
@@ -140,7 +141,13 @@ impl HttpExchanges {
     }
 
     /// Serves an accepted connection of the API on a task of its own.
-    pub(crate) fn serve(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, limits: HttpServerSettings) {
+    pub(crate) fn serve(
+        self: &Rc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        limits: HttpServerSettings,
+        place: Place,
+    ) {
         let this = Rc::clone(self);
         spawn_local(async move {
             let state = Rc::new(ConnectionState::new(limits));
@@ -165,7 +172,8 @@ impl HttpExchanges {
                 latest.set(Some(exchange));
                 async move { response.await.map_err(|_| Broken) }
             });
-            http_connection::serve(stream, &state, service).await;
+            http_connection::serve(stream, peer, &state, service).await;
+            drop(place);
             // Answers that never reached the socket, and the exchange that was open.
             for exchange in written.0.take().into_iter().chain(latest.get()) {
                 this.connection_lost(exchange);

@@ -23,6 +23,7 @@ const LIMITS: HttpServerSettings = HttpServerSettings {
     header_timeout: Duration::from_millis(300),
     idle_timeout: Duration::from_millis(600),
     max_header_bytes: 16 * 1024,
+    max_connections: 100,
 };
 
 impl Bench {
@@ -40,7 +41,7 @@ impl Bench {
         spawn_local(async move {
             loop {
                 let (stream, peer) = listener.accept().await.unwrap();
-                serving.serve(stream, peer, LIMITS);
+                serving.serve(stream, peer, LIMITS, Place::unlimited());
             }
         });
         Self { exchanges, facts, address, next_operation: 0 }

@@ -10,6 +10,7 @@ mod tests;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
@@ -22,6 +23,7 @@ use kafscale_proxy_core::{KnowledgeStats, LfsStats, ListenerStats, Monotonic, Pr
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::door::Place;
 use crate::http_connection::{self, ConnectionState};
 use crate::process::ShardHandle;
 use crate::settings::HttpServerSettings;
@@ -83,7 +85,13 @@ impl Metrics {
     }
 
     /// Serves one connection on a task of its own.
-    pub(crate) fn serve(self: &Rc<Self>, stream: TcpStream, limits: HttpServerSettings) {
+    pub(crate) fn serve(
+        self: &Rc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        limits: HttpServerSettings,
+        place: Place,
+    ) {
         let this = Rc::clone(self);
         spawn_local(async move {
             let state = Rc::new(ConnectionState::new(limits));
@@ -96,7 +104,8 @@ impl Metrics {
                     Ok::<_, Infallible>(answer)
                 }
             });
-            http_connection::serve(stream, &state, service).await;
+            http_connection::serve(stream, peer, &state, service).await;
+            drop(place);
         });
     }
 

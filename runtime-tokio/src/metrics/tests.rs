@@ -8,14 +8,15 @@ const LIMITS: HttpServerSettings = HttpServerSettings {
     header_timeout: Duration::from_secs(10),
     idle_timeout: Duration::from_secs(60),
     max_header_bytes: 16 * 1024,
+    max_connections: 100,
 };
 
 /// Sends one request to a metrics server; gives its answer, head and body.
 async fn ask(metrics: &Rc<Metrics>, line: &str) -> (String, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let (stream, _) = listener.accept().await.unwrap();
-    metrics.serve(stream, LIMITS);
+    let (stream, peer) = listener.accept().await.unwrap();
+    metrics.serve(stream, peer, LIMITS, Place::unlimited());
     let request = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     client.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();

@@ -59,6 +59,8 @@ pub struct HttpServerSettings {
     pub idle_timeout: Duration,
     /// Largest request head, bytes.
     pub max_header_bytes: usize,
+    /// Connections of each of the two servers, over all shards.
+    pub max_connections: usize,
 }
 
 /// How etcd is reached.
@@ -164,6 +166,7 @@ impl Settings {
                 header_timeout: given.seconds("KAFSCALE_LFS_PROXY_HTTP_HEADER_TIMEOUT_SEC")?,
                 idle_timeout: given.seconds("KAFSCALE_LFS_PROXY_HTTP_IDLE_TIMEOUT_SEC")?,
                 max_header_bytes: given.size("KAFSCALE_LFS_PROXY_HTTP_MAX_HEADER_BYTES")?,
+                max_connections: given.size("KAFSCALE_LFS_PROXY_HTTP_MAX_CONNECTIONS")?,
             },
             etcd,
             s3,

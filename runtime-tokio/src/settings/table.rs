@@ -562,6 +562,14 @@ pub const SETTINGS: &[Setting] = &[
         "4096",
         "HTTP exchanges of the process at once",
     ),
+    Setting::new(
+        HTTP,
+        "KAFSCALE_LFS_PROXY_HTTP_MAX_CONNECTIONS",
+        "http-max-connections",
+        "COUNT",
+        "4096",
+        "HTTP connections of the process at once; the health server may have as many beside them",
+    ),
 ];
 
 /// Settings of the documented contract that this build does not carry out. A value other than the one given here

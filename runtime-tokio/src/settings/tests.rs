@@ -64,6 +64,7 @@ fn each_setting_reaches_its_place() {
         ("KAFSCALE_LFS_PROXY_HTTP_SHUTDOWN_TIMEOUT_SEC", "-1", |s| format!("{:?}", s.process.shutdown.drain), "10s"),
         ("KAFSCALE_LFS_PROXY_HTTP_ADDR", ":8080", |s| format!("{:?}", s.http_address), "Some(\":8080\")"),
         ("KAFSCALE_LFS_PROXY_HTTP_HEADER_TIMEOUT_SEC", "", |s| format!("{:?}", s.http.header_timeout), "10s"),
+        ("KAFSCALE_LFS_PROXY_HTTP_MAX_CONNECTIONS", "0", |s| s.http.max_connections.to_string(), "4096"),
         ("KAFSCALE_LFS_PROXY_HTTP_MAX_HEADER_BYTES", "", |s| s.http.max_header_bytes.to_string(), "1048576"),
         (
             "KAFSCALE_LFS_PROXY_S3_ENDPOINT",

@@ -1,0 +1,136 @@
+//! Who may connect: as many HTTP clients as the settings allow, and nobody when descriptors run short.
+
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use rustix::process::{Resource, getrlimit};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// One of so many descriptors is kept for etcd, S3, brokers and files.
+const SPARE_SHARE: u64 = 8;
+/// So many are kept at most.
+const SPARE_MOST: u64 = 4096;
+/// What an HTTP client gets for which there is no place.
+const NO_PLACE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
+
+/// The place of an HTTP connection among those that may be open; dropped with the connection.
+pub(crate) struct Place(#[expect(dead_code, reason = "only its end matters")] Option<OwnedSemaphorePermit>);
+
+impl Place {
+    /// One of a server without a limit.
+    #[cfg(test)]
+    pub(crate) const fn unlimited() -> Self {
+        Self(None)
+    }
+}
+
+/// Who may connect to an HTTP server.
+pub(crate) struct Door {
+    name: &'static str,
+    limit: usize,
+    places: Arc<Semaphore>,
+    descriptors: Descriptors,
+}
+
+impl Door {
+    /// For a server of this name; `limit` connections at once.
+    pub(crate) fn new(name: &'static str, limit: usize) -> Self {
+        let limit = limit.min(Semaphore::MAX_PERMITS);
+        Self { name, limit, places: Arc::new(Semaphore::new(limit)), descriptors: Descriptors::of_process() }
+    }
+
+    /// The connection with its place. One for which there is none is refused.
+    pub(crate) fn enter(&self, stream: TcpStream, peer: SocketAddr) -> Option<(TcpStream, Place)> {
+        let reason = match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(place) if self.descriptors.allow(&stream) => return Some((stream, Place(Some(place)))),
+            Ok(_) => "too few descriptors are left",
+            Err(_) => "too many connections",
+        };
+        tracing::warn!(%peer, server = self.name, limit = self.limit, reason, "HTTP connection refused");
+        refuse(stream);
+        None
+    }
+}
+
+/// How many descriptors clients may use: without the rest no broker, etcd or S3 could be reached for those that are here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descriptors {
+    /// The first one that is none for clients; `None` without a limit.
+    first_spare: Option<u64>,
+}
+
+impl Descriptors {
+    /// By the limit of the process.
+    pub(crate) fn of_process() -> Self {
+        Self::of(getrlimit(Resource::Nofile).current)
+    }
+
+    fn of(limit: Option<u64>) -> Self {
+        Self { first_spare: limit.map(|limit| limit - (limit / SPARE_SHARE).min(SPARE_MOST)) }
+    }
+
+    /// Whether a client may have this connection. The system gives out the lowest free number, so a high one says that
+    /// all below are taken.
+    pub(crate) fn allow(self, stream: &TcpStream) -> bool {
+        let number = u64::try_from(stream.as_raw_fd()).unwrap_or(u64::MAX);
+        self.first_spare.is_none_or(|first| number < first)
+    }
+}
+
+/// Tells an HTTP client that there is no place for it. What it has sent is not read, so it may see a reset instead.
+fn refuse(stream: TcpStream) {
+    let refused = stream.into_std().and_then(|mut stream| {
+        stream.write_all(NO_PLACE)?;
+        stream.shutdown(Shutdown::Write)
+    });
+    if let Err(error) = refused {
+        tracing::debug!(%error, "a client that was refused is gone");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn some_descriptors_are_no_clients() {
+        let first_spare = |limit| Descriptors::of(limit).first_spare;
+        assert_eq!(first_spare(Some(64)), Some(56));
+        assert_eq!(first_spare(Some(1024)), Some(896));
+        assert_eq!(first_spare(Some(1 << 20)), Some((1 << 20) - 4096));
+        assert_eq!(first_spare(None), None);
+    }
+
+    #[test]
+    fn one_too_many_is_told_so_and_a_place_comes_back() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let door = Door::new("test", 1);
+            let connect = async || {
+                let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                let (stream, peer) = listener.accept().await.unwrap();
+                (client, door.enter(stream, peer))
+            };
+            let (_client, entered) = connect().await;
+            assert!(entered.is_some());
+            let (mut client, refused) = connect().await;
+            assert!(refused.is_none());
+            let mut answer = String::new();
+            let read = client.read_to_string(&mut answer);
+            tokio::time::timeout(Duration::from_secs(5), read).await.unwrap().unwrap();
+            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Connection: close\r\n"), "{answer}");
+            drop(entered);
+            assert!(connect().await.1.is_some());
+        });
+    }
+}
