@@ -276,6 +276,9 @@ impl Socket {
         let accepted_before = self.accepted_bytes.get();
         self.full.set(false);
         self.write_queue();
+        if self.queued_bytes.get() < LOW_WATERMARK && self.clogged.replace(false) {
+            (self.tell)(SocketFact::Drained);
+        }
         if let Some(told) = self.blocked.get() {
             if self.queued_bytes.get() == 0 {
                 self.blocked.set(None);
@@ -283,9 +286,6 @@ impl Socket {
             } else if self.accepted_bytes.get() > accepted_before && told.elapsed() >= BLOCKED_INTERVAL {
                 self.tell_blocked();
             }
-        }
-        if self.queued_bytes.get() < LOW_WATERMARK && self.clogged.replace(false) {
-            (self.tell)(SocketFact::Drained);
         }
     }
 
