@@ -33,6 +33,8 @@ pub(crate) struct Partners {
 pub(crate) struct Shard {
     machine: RefCell<Proxy>,
     inbox: RefCell<VecDeque<Input>>,
+    /// Empty between calls: its memory is used again.
+    effects: RefCell<Effects>,
     at_work: Cell<bool>,
     report: Report,
     partners: Partners,
@@ -44,6 +46,8 @@ pub(crate) struct Shard {
     files: Rc<TempFiles>,
     alarm: Alarm,
     work_time: RefCell<WorkTime>,
+    touched: Notify,
+    is_touched: Cell<bool>,
     shutdown_requested: Cell<bool>,
     idle: Notify,
 }
@@ -88,6 +92,7 @@ impl Shard {
         let shard = Rc::new(Self {
             machine: RefCell::new(machine),
             inbox: RefCell::default(),
+            effects: RefCell::default(),
             at_work: Cell::new(false),
             clients: Rc::new(ClientListener::new(report.clone(), Rc::clone(&buffer), stop)),
             brokers: Rc::new(BrokerConnections::new(report.clone(), buffer)),
@@ -97,6 +102,8 @@ impl Shard {
             report,
             alarm: Alarm::default(),
             work_time: RefCell::new(WorkTime::new(Instant::now())),
+            touched: Notify::new(),
+            is_touched: Cell::new(false),
             shutdown_requested: Cell::new(false),
             idle: Notify::new(),
         });
@@ -132,7 +139,8 @@ impl Shard {
     }
 
     /// Ends when the shutdown is done.
-    pub(crate) async fn run_until_idle(&self) {
+    pub(crate) async fn run_until_idle(self: &Rc<Self>) {
+        let flushing = tasks::spawn_local(Rc::clone(self).flush());
         let ring = || {
             self.work(|machine, now, effects| {
                 machine.handle_timeout(now, effects);
@@ -143,6 +151,20 @@ impl Shard {
             () = self.alarm.run(|| self.next_timeout(), ring) => {}
             () = self.idle.notified() => {}
         }
+        flushing.abort();
+    }
+
+    /// Sends what was ordered since the last time, for ever. As a task of its own it has its turn when those that were ready
+    /// have had theirs: one system call per touched socket, whatever the number of facts and orders.
+    async fn flush(self: Rc<Self>) {
+        loop {
+            self.touched.notified().await;
+            let began = Instant::now();
+            self.is_touched.set(false);
+            self.clients.flush();
+            self.brokers.flush();
+            self.work_time.borrow_mut().worked(began, Instant::now());
+        }
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {
@@ -152,24 +174,19 @@ impl Shard {
     fn work(&self, first: impl FnOnce(&mut Proxy, Now, &mut Effects) -> Result<(), DriverMisuse>) {
         self.at_work.set(true);
         let began = Instant::now();
-        let mut effects = Effects::new();
+        let mut effects = self.effects.take();
         self.call(&mut effects, first);
         loop {
-            let next = self.inbox.borrow_mut().pop_front();
-            if let Some(fact) = next {
-                self.call(&mut effects, |machine, now, effects| machine.handle_input(now, fact, effects));
-                continue;
-            }
-            // One system call per touched socket, whatever the number of orders. A socket that is full tells so.
-            self.clients.flush();
-            self.brokers.flush();
-            if self.inbox.borrow().is_empty() {
-                break;
-            }
+            let Some(fact) = self.inbox.borrow_mut().pop_front() else { break };
+            self.call(&mut effects, |machine, now, effects| machine.handle_input(now, fact, effects));
         }
+        self.effects.replace(effects);
         self.at_work.set(false);
         self.work_time.borrow_mut().worked(began, Instant::now());
         self.alarm.look_at(self.next_timeout());
+        if !self.is_touched.replace(true) {
+            self.touched.notify_one();
+        }
         if self.shutdown_requested.get() && self.machine.borrow().is_idle() {
             self.idle.notify_one();
         }
