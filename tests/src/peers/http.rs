@@ -56,6 +56,11 @@ impl Http {
         Self { address: address.to_owned() }
     }
 
+    /// `host:port`.
+    pub fn authority(&self) -> &str {
+        &self.address
+    }
+
     /// URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)

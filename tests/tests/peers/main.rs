@@ -4,6 +4,8 @@ mod clients;
 mod etcd_model;
 mod etcd_outage;
 mod harness;
+mod hostile_http;
+mod hostile_kafka;
 mod keep_or_delete;
 mod large_upload;
 mod metrics;
