@@ -475,7 +475,8 @@ impl Client {
 
     /// There is no honest answer.
     fn refuse(&mut self, env: &mut Env<'_, '_>, request: RequestId) {
-        tracing::warn!(client = self.id.0, peer = %self.peer, "request does not decode, connection closed");
+        let api = self.position(request).and_then(|position| self.slots[position].api);
+        tracing::warn!(client = self.id.0, peer = %self.peer, ?api, "request does not decode, connection closed");
         self.answer(env, request, Reply::Close);
     }
 

@@ -55,7 +55,7 @@ pub(super) enum Does {
 }
 
 enum Event {
-    Fact(Input),
+    Fact(Box<Input>),
     Dialled(BrokerConnectionId),
 }
 
@@ -286,7 +286,7 @@ impl<'a> LoneShard<'a> {
         match self.timeline.take_next() {
             Some(Event::Fact(input)) => {
                 let (now, mut effects) = (self.timeline.now(), Effects::new());
-                if let Err(misuse) = self.proxy.handle_input(now, input, &mut effects) {
+                if let Err(misuse) = self.proxy.handle_input(now, *input, &mut effects) {
                     panic!("the driver broke its contract: {misuse}");
                 }
                 self.carry_out(effects);
@@ -305,7 +305,7 @@ impl<'a> LoneShard<'a> {
     }
 
     fn fact(&mut self, input: Input) {
-        self.timeline.plan(HOP, Event::Fact(input));
+        self.timeline.plan(HOP, Event::Fact(Box::new(input)));
     }
 
     // --- the driver ---

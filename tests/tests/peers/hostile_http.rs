@@ -97,7 +97,7 @@ async fn a_request_that_can_be_read_in_two_ways_is_one_request_or_none() {
         (
             "a body behind a length and a coding",
             post(
-                &format!("X-Kafka-Topic: ..\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+                "X-Kafka-Topic: ..\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
                 &format!("0\r\n\r\n{smuggled}"),
             ),
             &["400"],
@@ -165,7 +165,7 @@ async fn a_body_that_is_cut_leaves_nothing() {
 /// curl reads a refusal while it still sends, and the connection serves nobody's left-over bytes.
 #[tokio::test]
 async fn a_refusal_reaches_who_still_sends() {
-    let deployment = Deployment::start(&[("KAFSCALE_LFS_PROXY_API_KEY", "secret")]).await;
+    let deployment = Deployment::start(&[("KAFSCALE_LFS_PROXY_HTTP_API_KEY", "secret")]).await;
     let folder = tempfile::tempdir().expect("the temporary folder can be written");
     let body = folder.path().join("body");
     std::fs::write(&body, vec![b'x'; 100_000_000]).expect("the temporary folder can be written");
