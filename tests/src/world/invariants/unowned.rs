@@ -25,7 +25,7 @@ pub struct Unowned {
 
 impl Unowned {
     /// Something was done to etcd.
-    pub(super) fn leases_may_have_changed(&mut self, etcd: &EtcdSide, now: Monotonic) {
+    pub(in crate::world) fn leases_may_have_changed(&mut self, etcd: &EtcdSide, now: Monotonic) {
         if etcd.model.revision() == self.revision {
             return;
         }
