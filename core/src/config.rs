@@ -80,6 +80,9 @@ pub struct ClusterConfig {
     pub dial_timeout: Duration,
     /// All dials and waits of one request together.
     pub connect_total: Duration,
+    /// Keys of one page when a prefix of etcd is read, at least 1. A page of long keys must stay far below the 4 MiB that gRPC
+    /// clients take by default.
+    pub page_keys: u32,
     /// What kind of cluster the brokers are.
     pub kind: ClusterKind,
     /// User and password for SASL PLAIN; `None` when brokers want no login.
@@ -204,6 +207,7 @@ impl Default for ClusterConfig {
             connect_backoff: Duration::from_millis(500),
             dial_timeout: Duration::from_secs(5),
             connect_total: Duration::from_secs(15),
+            page_keys: 1_000,
             kind: ClusterKind::KafScale,
             sasl: None,
         }

@@ -56,6 +56,10 @@ bugs! {
     /// mistake with etcd.
     WatchFromNow = "watch-from-now",
 
+    /// The first page of a prefix counts as all of it, so owners on later pages are not known. Readers that set a limit
+    /// and have no look at what is left.
+    FirstPageIsAll = "first-page-is-all",
+
     // --- connections to brokers ---
 
     /// An I/O error after a request was handed over counts as not applied, so it is sent again. The Go proxy answered

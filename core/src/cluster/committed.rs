@@ -18,9 +18,9 @@ pub(super) enum Next {
 }
 
 impl Committed {
-    pub(super) fn new(group: &str) -> Self {
+    pub(super) fn new(group: &str, page_keys: u32) -> Self {
         let prefix = format!("/kafscale/consumers/{group}/offsets/");
-        let pages = Pages::new(Keys::prefix(prefix.clone()), true);
+        let pages = Pages::new(Keys::prefix(prefix.clone()), true, page_keys);
         Self { prefix, pages, found: Vec::new() }
     }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn keys() {
-        let prefix = Committed::new("g").prefix;
+        let prefix = Committed::new("g", 1_000).prefix;
         assert_eq!(prefix, "/kafscale/consumers/g/offsets/");
         for (key, parsed) in [
             ("t/0", Some(("t", 0))),

@@ -58,6 +58,8 @@ pub(crate) struct Cluster {
     said: Said,
     /// How many calls there were.
     steps: u64,
+    /// Keys of one page.
+    page_keys: u32,
     snapshot: SnapshotReader,
     partitions: LeaseReader,
     groups: LeaseReader,
@@ -87,9 +89,10 @@ impl Cluster {
             own_addresses: config.own_addresses.iter().filter_map(|(host, port)| Address::of(host, *port)).collect(),
             said: Said::default(),
             steps: 0,
+            page_keys: config.page_keys,
             snapshot: SnapshotReader::new(),
-            partitions: LeaseReader::new(Prefix::Partitions),
-            groups: LeaseReader::new(Prefix::Groups),
+            partitions: LeaseReader::new(Prefix::Partitions, config.page_keys),
+            groups: LeaseReader::new(Prefix::Groups, config.page_keys),
             snapshot_asked: Vec::new(),
             snapshot_queued: Vec::new(),
             partition_waiters: ProofWaiters::new(),
@@ -655,7 +658,7 @@ impl Cluster {
     }
 
     fn order_committed(&mut self, now: Moment, group: String, asked: Vec<Waiter>, out: &mut Vec<Decision>) {
-        let committed = Committed::new(&group);
+        let committed = Committed::new(&group, self.page_keys);
         out.push(committed_page(&group, committed.next()));
         self.committed.begin(group, now, committed, asked);
     }

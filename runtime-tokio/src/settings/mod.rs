@@ -238,9 +238,9 @@ fn cluster(given: &Given<'_>) -> Result<ClusterConfig, SettingError> {
         connect_attempts: given.attempts("KAFSCALE_PROXY_BACKEND_RETRIES")?,
         connect_backoff: given.milliseconds("KAFSCALE_PROXY_BACKEND_BACKOFF_MS")?,
         dial_timeout: given.milliseconds("KAFSCALE_PROXY_DIAL_TIMEOUT_MS")?,
-        connect_total: Duration::from_secs(15),
         kind: ClusterKind::KafScale,
         sasl: None,
+        ..ClusterConfig::default()
     })
 }
 

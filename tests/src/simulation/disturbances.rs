@@ -193,6 +193,10 @@ impl Disturbances {
                 world.stall_watches(shard, true);
                 self.until(world, lasts, End::Watches(shard));
             }
+            FaultKind::Compaction if how.is_multiple_of(3) => {
+                world.faults.compact_between_pages();
+                world.break_watches();
+            }
             FaultKind::Compaction => {
                 let revision = world.etcd.model.revision();
                 // Refused when this revision was compacted before: nothing to do then.

@@ -188,6 +188,7 @@ fn config() -> Config {
         connect_backoff: Duration::from_millis(200),
         dial_timeout: Duration::from_secs(2),
         connect_total: Duration::from_secs(6),
+        page_keys: 2,
         ..ClusterConfig::default()
     };
     let shutdown = ShutdownConfig { grace: Duration::from_secs(1), drain: Duration::from_secs(8) };

@@ -5,6 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use kafscale_proxy_core::Outcome;
+use kafscale_proxy_core::etcd::{Refusal, Request, Response};
 use kafscale_proxy_core::kafka::{ApiKey, RequestHeader};
 use kafscale_proxy_core::model::Link;
 use kafscale_proxy_core::model::s3::Trouble;
@@ -74,6 +76,7 @@ pub struct Faults {
     record_writes: VecDeque<u64>,
     black_holes: BTreeSet<usize>,
     broken_files: bool,
+    compaction_between_pages: bool,
 }
 
 impl Faults {
@@ -102,6 +105,11 @@ impl Faults {
         self.broken_files = broken;
     }
 
+    /// When etcd has next served a page of a reading that has more, something is written and history is compacted.
+    pub fn compact_between_pages(&mut self) {
+        self.compaction_between_pages = true;
+    }
+
     /// Nothing strikes any more.
     pub fn forgive(&mut self) {
         *self = Self::default();
@@ -117,6 +125,14 @@ impl Faults {
     pub(super) fn of_broker_write(&mut self, frame: &Bytes) -> Option<u64> {
         let (header, _) = RequestHeader::decode(frame).ok()?;
         if header.api() == Some(ApiKey::Produce) { self.record_writes.pop_front() } else { None }
+    }
+
+    /// Whether history is compacted after this answer.
+    pub(super) fn of_etcd_answer(&mut self, request: &Request, outcome: &Outcome<Response, Refusal>) -> bool {
+        // A proof asks for what is newer than a revision, and never for a second page.
+        let pages = matches!(request, Request::Range(range) if range.min_mod_revision == 0);
+        let more = matches!(outcome, Outcome::Applied(Response::Range(range)) if range.more && !range.kvs.is_empty());
+        pages && more && std::mem::take(&mut self.compaction_between_pages)
     }
 
     pub(super) fn swallows_dials(&self, broker: usize) -> bool {

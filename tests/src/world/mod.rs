@@ -597,6 +597,11 @@ impl World {
     fn etcd_request(&mut self, from: Watcher, request: &etcd::Request) {
         let (now, link, mut facts) = (self.now(), self.link_to_etcd(from), WatchFacts::new());
         let reply = self.etcd.model.request(now.monotonic, link, request, &mut facts);
+        if matches!(from, Watcher::Shard(..)) && self.faults.of_etcd_answer(request, &reply.outcome) {
+            self.etcd.model.put("/kafscale/other", "written between two pages", &mut facts);
+            // The revision is new, so it was never compacted before.
+            self.etcd.model.compact(self.etcd.model.revision()).expect("a new revision can be compacted");
+        }
         self.knowledge.look(now.monotonic, &self.etcd.model);
         if let (Watcher::Shard(shard, _), Outcome::Applied(_)) = (from, &reply.outcome) {
             self.judges.freshness.served(shard, request, now.monotonic);

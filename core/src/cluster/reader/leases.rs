@@ -25,6 +25,7 @@ enum Activity {
 /// The machine of a lease prefix.
 pub(in crate::cluster) struct LeaseReader {
     pub(in crate::cluster) leases: Leases,
+    page_keys: u32,
     activity: Activity,
     watch: Watch,
     /// The listing may have missed something: the next reading is a full one.
@@ -37,8 +38,10 @@ pub(in crate::cluster) struct LeaseReader {
 }
 
 impl LeaseReader {
-    pub(in crate::cluster) const fn new(prefix: Prefix) -> Self {
+    /// Reads `prefix`, in pages of `page_keys` keys.
+    pub(in crate::cluster) const fn new(prefix: Prefix, page_keys: u32) -> Self {
         Self {
+            page_keys,
             leases: Leases::new(prefix),
             activity: Activity::Idle,
             watch: Watch::Down,
@@ -81,7 +84,7 @@ impl LeaseReader {
         }
         self.distrusted = true;
         self.due = None;
-        let pages = Pages::new(self.leases.prefix().keys(), false);
+        let pages = Pages::new(self.leases.prefix().keys(), false, self.page_keys);
         order_range(Read::Leases(source), pages.next(), out);
         self.activity = Activity::Listing(Box::new(Listing { ordered: now, pages, listed: None }));
     }

@@ -3,15 +3,15 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::etcd::{KeyValue, Keys, RangeRequest, RangeResponse, Revision};
-
-/// Keys per page. A page of long keys stays far below the 4 MiB that gRPC clients take by default.
-const PAGE: i64 = 1_000;
+use crate::planted::{Bug, planted};
 
 /// A reading of `keys` under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) struct Pages {
     keys: Keys,
     keys_only: bool,
+    /// Keys per page.
+    limit: i64,
     progress: Option<Begun>,
     restarted: bool,
 }
@@ -37,8 +37,11 @@ pub(in crate::cluster) struct Page {
 }
 
 impl Pages {
-    pub(in crate::cluster) const fn new(keys: Keys, keys_only: bool) -> Self {
-        Self { keys, keys_only, progress: None, restarted: false }
+    /// A reading in pages of `page_keys` keys.
+    pub(in crate::cluster) fn new(keys: Keys, keys_only: bool, page_keys: u32) -> Self {
+        // 0 would be no limit at all.
+        let limit = i64::from(page_keys.max(1));
+        Self { keys, keys_only, limit, progress: None, restarted: false }
     }
 
     /// The next page.
@@ -47,7 +50,7 @@ impl Pages {
             None => (self.keys.clone(), 0),
             Some(begun) => (after(&begun.last_key, &self.keys), begun.revision),
         };
-        RangeRequest { limit: PAGE, revision, keys_only: self.keys_only, ..RangeRequest::of(keys) }
+        RangeRequest { limit: self.limit, revision, keys_only: self.keys_only, ..RangeRequest::of(keys) }
     }
 
     /// Begins again, because the revision of the pages was compacted. Once: the second time says no.
@@ -59,6 +62,10 @@ impl Pages {
     /// Takes a page in. The error says what makes no sense about it.
     pub(in crate::cluster) fn take(&mut self, page: RangeResponse) -> Result<Page, &'static str> {
         let RangeResponse { revision, kvs, count, more } = page;
+        let (count, more) = match planted(Bug::FirstPageIsAll) {
+            true => (i64::try_from(kvs.len()).unwrap_or(i64::MAX), false),
+            false => (count, more),
+        };
         let begun = self.progress.get_or_insert(Begun { revision, count, taken: 0, last_key: Bytes::new() });
         for kv in &kvs {
             if kv.key <= begun.last_key || !self.keys.contain(&kv.key) {
@@ -107,7 +114,7 @@ mod tests {
 
     #[test]
     fn all_pages_at_the_revision_of_the_first() {
-        let mut pages = Pages::new(Keys::prefix("k/"), true);
+        let mut pages = Pages::new(Keys::prefix("k/"), true, 1_000);
         let first = pages.next();
         assert_eq!((first.revision, first.limit, first.keys_only), (0, 1_000, true));
         assert_eq!(first.keys, Keys::prefix("k/"));
@@ -130,21 +137,28 @@ mod tests {
             ("out of order", 4, response(10, &["k/d", "k/c"], 2, false)),
             ("of another range", 3, response(10, &["l"], 1, false)),
         ] {
-            let mut pages = Pages::new(Keys::prefix("k/"), false);
+            let mut pages = Pages::new(Keys::prefix("k/"), false, 1_000);
             pages.take(response(10, &["k/a", "k/b"], count, true)).unwrap();
             assert!(pages.take(second).is_err(), "{name}");
         }
-        assert!(Pages::new(Keys::prefix("k/"), false).take(response(10, &[], -1, false)).is_err());
-        assert!(Pages::new(Keys::prefix("k/"), false).take(response(10, &[], 0, false)).is_ok());
+        assert!(Pages::new(Keys::prefix("k/"), false, 1_000).take(response(10, &[], -1, false)).is_err());
+        assert!(Pages::new(Keys::prefix("k/"), false, 1_000).take(response(10, &[], 0, false)).is_ok());
     }
 
     #[test]
     fn a_compacted_reading_begins_again_once() {
-        let mut pages = Pages::new(Keys::prefix("k/"), false);
+        let mut pages = Pages::new(Keys::prefix("k/"), false, 1_000);
         pages.take(response(10, &["k/a"], 3, true)).unwrap();
         assert!(pages.restart());
         assert_eq!(pages.next().revision, 0);
         pages.take(response(20, &["k/a"], 1, false)).unwrap();
         assert!(!pages.restart());
+    }
+
+    #[test]
+    fn a_page_is_as_long_as_the_settings_say() {
+        for (page_keys, limit) in [(0, 1), (1, 1), (2, 2), (1_000, 1_000)] {
+            assert_eq!(Pages::new(Keys::prefix("k/"), false, page_keys).next().limit, limit);
+        }
     }
 }
