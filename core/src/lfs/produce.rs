@@ -373,27 +373,29 @@ impl Produce {
         }
     }
 
-    /// The machine ends: what may stay in the bucket is counted. A blob whose removal is under way is counted there.
+    /// The machine ends: what may stay in the bucket is counted, and nothing more is put there. A blob whose removal is under
+    /// way is counted there.
     pub(crate) fn give_up(&mut self, call: &mut Call<'_, '_>) {
-        let reason = match &self.state {
-            State::Publishing { publish, .. } if publish.is_sent() => "kafka_produce_failed",
-            State::Publishing { .. } | State::CheckingGeneration { .. } => "delete_failed",
+        let left = match &self.state {
+            State::Publishing { publish, .. } if publish.is_sent() => Some("kafka_produce_failed"),
+            State::Publishing { .. } | State::CheckingGeneration { .. } => Some("delete_failed"),
             State::Uploading { upload, .. } | State::Stopping { upload } if upload.may_leave_something() => {
-                "delete_failed"
+                Some("delete_failed")
             }
             State::Uploading { .. }
             | State::Stopping { .. }
             | State::ReadingGeneration
             | State::Refreshing { .. }
             | State::Reaching { .. }
-            | State::AwaitingMemory { .. }
-            | State::Removing { .. }
-            | State::Over => return,
+            | State::AwaitingMemory { .. } => None,
+            State::Removing { .. } | State::Over => return,
         };
         if planted(Bug::GivenUpUncounted) {
             return;
         }
-        call.orphan(&self.request.topic, &self.key, reason);
+        if let Some(reason) = left {
+            call.orphan(&self.request.topic, &self.key, reason);
+        }
         self.enter(State::Over);
     }
 

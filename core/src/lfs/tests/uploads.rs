@@ -322,3 +322,16 @@ fn waiting_for_memory_ends_in_a_refusal() {
     bench.read();
     bench.assert_nothing_left();
 }
+
+#[test]
+fn after_the_end_of_the_process_nothing_is_put_into_the_bucket() {
+    let mut bench = Bench::reading(small_parts(), &[]);
+    bench.chunk(ONE, b"abc");
+    assert_eq!(bench.read(), ["read 5"]);
+    bench.call(|lfs, ctx, cluster, out| lfs.give_up(ctx, cluster, out));
+    // Facts that were on their way come all the same.
+    bench.body(ONE, ReadResult::End);
+    let log = bench.read();
+    assert!(!log.iter().any(|decision| decision.starts_with("put")), "{log:?}");
+    assert_eq!(bench.lfs.stats().orphans, 0);
+}

@@ -225,7 +225,8 @@ impl Reading {
         let ours = wanted && !matches!(self.room, Room::Awaited { .. });
         if ours {
             if let (Some(since), Some(started)) = (self.excused.take(), &mut self.started) {
-                let unread = now.since(since);
+                // A frame that had to wait for room from its first byte on has begun only now.
+                let unread = now.since(since.max(started.first));
                 *started = Started { first: started.first + unread, last: started.last + unread };
             }
         } else {

@@ -116,6 +116,21 @@ fn waiting_for_room_ends_in_a_closed_connection() {
 }
 
 #[test]
+fn the_time_of_a_request_begins_when_it_has_room_and_not_later() {
+    let mut bench = Bench::with(|config| config.listener.frame_memory_bytes = 150_000);
+    bench.accept(ClientId(8));
+    bench.send_from(ClientId(8), &large(1));
+    bench.send(&large(2)[..10]);
+    bench.pass(Duration::from_secs(10));
+    bench.serve_produce("a:1", 0);
+    assert!(!bench.peer(CLIENT).paused);
+    bench.pass(Duration::from_secs(29));
+    assert!(!bench.is_closed());
+    bench.pass(Duration::from_secs(1));
+    assert!(bench.is_closed());
+}
+
+#[test]
 fn a_request_that_does_not_come_whole_ends_the_connection() {
     let small = produce(1, &[0]);
     for begun in [&small[..1], &small[..3], &small[..4], &small[..small.len() - 1], HUGE, &large(1)[..80_000]] {
