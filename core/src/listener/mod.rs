@@ -102,7 +102,8 @@ pub struct Stats {
 
 /// All Kafka clients of a shard.
 pub(crate) struct Listener {
-    clients: BTreeMap<ClientId, Client>,
+    /// Boxed, for ids ascend and leave the nodes of the tree half empty.
+    clients: BTreeMap<ClientId, Box<Client>>,
     /// Accepted and closed at once: their end is still to be reported.
     turned_away: BTreeSet<ClientId>,
     shared: Shared,
@@ -155,7 +156,7 @@ impl Listener {
                 } else {
                     let mut env = Env { ctx, cluster, shared: &mut self.shared, out };
                     let machine = Client::new(client, peer, &mut env);
-                    self.clients.insert(client, machine);
+                    self.clients.insert(client, Box::new(machine));
                 }
             }
             input::Client::Received { client, bytes } => {
@@ -270,7 +271,7 @@ impl Listener {
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             clients: self.clients.len(),
-            open_requests: self.clients.values().map(Client::open_requests).sum(),
+            open_requests: self.clients.values().map(|client| client.open_requests()).sum(),
             waiting_requests: self.shared.requests.len(),
             requests: self.shared.last_request,
             broker_connections: self.shared.connections.len(),

@@ -1,7 +1,7 @@
 //! Produce: the requests of one client, split by partition owner and merged again (kafka-listener contract section 4).
 //!
 //! The order of batches is the lanes' business ([`lanes`](super::lanes)); one request's parts and answers are
-//! [`ProduceRequests`]'. This machine joins them: a request that goes to one broker whole is sent as the bytes that came
+//! [`request`]'s. This machine joins them: a request that goes to one broker whole is sent as the bytes that came
 //! in, and its answer passes as it came.
 
 mod request;

@@ -95,8 +95,9 @@ async fn what_is_no_kafka_is_closed_with_the_reason_in_the_log() {
             Fate::Closed("Metadata"),
         ),
         ("a topic that is not UTF-8", request(3, 1, &[0, 0, 0, 1, 0, 2, 0xc3, 0x28]), Fate::Closed("Metadata")),
-        ("a client id that is longer than its frame", frame(b"\0\x03\0\x01\0\0\0\x07\x7f\xff"), Fate::Closed("")),
-        ("Produce of nothing", request(0, 9, b""), Fate::Closed("Produce")),
+        ("a client id that is longer than its frame", frame(b"\0\x03\0\x01\0\0\0\x07\x7f\xff"), Fate::Closed("header")),
+        ("Produce of nothing", request(0, 8, b""), Fate::Closed("Produce")),
+        ("a head without its tags", request(0, 9, b""), Fate::Closed("header")),
     ];
     for (name, bytes, fate) in rows {
         let logged = deployment.proxy.log().len();
