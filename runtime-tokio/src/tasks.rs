@@ -29,6 +29,8 @@ impl Drop for Alive {
 #[track_caller]
 pub(crate) fn spawn_local<T: 'static>(task: impl Future<Output = T> + 'static) -> JoinHandle<T> {
     let alive = Alive::begin();
+    // Boxed, for an async block has room for what it captures and again for what it awaits.
+    let task = Box::pin(task);
     tokio::task::spawn_local(async move {
         let _alive = alive;
         task.await
