@@ -95,8 +95,8 @@ impl Cluster {
             groups: LeaseReader::new(Prefix::Groups, config.page_keys),
             snapshot_asked: Vec::new(),
             snapshot_queued: Vec::new(),
-            partition_waiters: ProofWaiters::new(),
-            group_waiters: ProofWaiters::new(),
+            partition_waiters: ProofWaiters::default(),
+            group_waiters: ProofWaiters::default(),
             rounds: Rounds::new(),
             lease_reads: Coalesced::new(),
             generations: Coalesced::new(),
@@ -457,7 +457,7 @@ impl Cluster {
         match progress {
             Progress::Pending => {}
             Progress::Proven => {
-                answer_all(waiters.on_proven(now), &question, &Answer::Learned, out);
+                answer_all(waiters.on_proven(), &question, &Answer::Learned, out);
                 let again = waiters.is_waited_for();
                 if again && let Some(reader) = self.lease_reader(source) {
                     reader.read(now, out);

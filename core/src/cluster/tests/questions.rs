@@ -197,7 +197,23 @@ fn nobody_waits_longer_than_five_seconds_for_all_leases() {
     bench.pass_with(Duration::from_millis(999), |_| {});
     assert_eq!(bench.answers(), []);
     bench.pass_with(Duration::from_millis(1), |_| {});
-    assert_eq!(unreadable(&bench.answers()), [1, 2]);
+    assert_eq!(unreadable(&bench.answers()), [1]);
+    bench.pass_with(Duration::from_millis(3_999), |_| {});
+    assert_eq!(bench.answers(), []);
+    bench.pass_with(Duration::from_millis(1), |_| {});
+    assert_eq!(unreadable(&bench.answers()), [2]);
+}
+
+#[test]
+fn whoever_is_queued_for_the_next_proof_of_all_leases_waits_no_longer() {
+    let mut bench = Bench::settled();
+    bench.ask(1, Question::PartitionOwners);
+    bench.ask(2, Question::PartitionOwners);
+    bench.pass_with(secs(4), |_| {});
+    bench.finish(&Read::Proof(Source::PartitionLeases));
+    assert_eq!(learned(&bench.answers()), [1]);
+    bench.pass_with(secs(1), |_| {});
+    assert_eq!(unreadable(&bench.answers()), [2]);
 }
 
 #[test]
