@@ -546,8 +546,7 @@ impl Client {
                 Err(Undecodable) => self.refuse(env, request),
             },
             State::Gated(head) => {
-                let reply = not_ready(&head, &env.ctx.config.listener);
-                self.answer(env, request, reply);
+                self.answer(env, request, not_ready(&head));
             }
             State::FromMemory(asked) if serving => match asked.answer(env.cluster, &env.ctx.config.listener) {
                 Ok(reply) => self.answer(env, request, reply),

@@ -5,7 +5,7 @@
 
 use crate::cluster::Cluster;
 use crate::config::ListenerConfig;
-use crate::kafka::{ApiKey, ErrorCode, FindCoordinatorRequest, Message, MetadataRequest, response_frame};
+use crate::kafka::{ApiKey, FindCoordinatorRequest, Message, MetadataRequest, response_frame};
 use crate::listener::refusal::Refuse;
 use crate::listener::request::{Reply, RequestHead, Undecodable};
 use crate::listener::{find_coordinator, metadata, not_ready};
@@ -75,7 +75,7 @@ impl FromMemory {
                 response_frame(correlation_id, version, &not_ready::metadata(request, version, config))
             }
             Asked::Coordinators(request) => {
-                response_frame(correlation_id, version, &request.refusal(ErrorCode::REQUEST_TIMED_OUT))
+                response_frame(correlation_id, version, &request.refusal(not_ready::NOT_READY))
             }
         }])
     }

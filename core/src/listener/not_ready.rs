@@ -21,19 +21,18 @@ use crate::kafka::{
 /// First version of Fetch with an error of the whole answer; clients below it take no REQUEST_TIMED_OUT from a partition.
 const FETCH_TOP_LEVEL: i16 = 7;
 
-/// Nothing can be served now. A request that does not decode, and a Produce with acks 0, get no answer.
-pub(crate) fn not_ready(head: &RequestHead, config: &ListenerConfig) -> Reply {
+/// What clients retry after they have connected anew.
+pub(super) const NOT_READY: ErrorCode = ErrorCode::REQUEST_TIMED_OUT;
+
+/// Nothing can be served now. A request that does not decode, and a Produce with acks 0, get no answer. For what is answered
+/// from memory see [`FromMemory::not_ready`](super::from_memory::FromMemory::not_ready).
+pub(crate) fn not_ready(head: &RequestHead) -> Reply {
     let code = if head.api == ApiKey::Fetch && head.version < FETCH_TOP_LEVEL {
         ErrorCode::NOT_LEADER_OR_FOLLOWER
     } else {
-        ErrorCode::REQUEST_TIMED_OUT
+        NOT_READY
     };
-    let frame = if head.api == ApiKey::Metadata {
-        decode(head).map(|request| frame(head, &metadata(request, head.version, config)))
-    } else {
-        refused(head, code)
-    };
-    frame.map_or(Reply::Close, |frame| Reply::AnswerAndClose(vec![frame]))
+    refused(head, code).map_or(Reply::Close, |frame| Reply::AnswerAndClose(vec![frame]))
 }
 
 /// The version is outside of the advertised range: UNSUPPORTED_VERSION where its layout is known, else no answer.
@@ -87,7 +86,7 @@ pub(super) fn metadata(request: MetadataRequest, version: i16, config: &Listener
             rack: None,
         });
         response.topics.extend(request.topics.into_iter().flatten().map(|topic| MetadataResponseTopic {
-            error_code: ErrorCode::REQUEST_TIMED_OUT,
+            error_code: NOT_READY,
             name: topic.name,
             topic_id: topic.topic_id,
             ..MetadataResponseTopic::default()
