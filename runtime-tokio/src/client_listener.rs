@@ -80,7 +80,12 @@ impl ClientListener {
         }
     }
 
-    /// Sends what the orders of one call have appended: one system call per socket.
+    /// Whether orders have appended something since the last flush.
+    pub(crate) fn is_touched(&self) -> bool {
+        !self.touched.borrow().is_empty()
+    }
+
+    /// Sends what orders have appended: one system call per socket.
     pub(crate) fn flush(&self) {
         for socket in self.touched.take() {
             socket.flush();
@@ -254,6 +259,49 @@ mod tests {
             client.read_exact(&mut some).await.unwrap();
             assert!(matches!(bench.fact().await, Fact::Blocked { client } if client == id));
             bench.nothing().await;
+        });
+    }
+
+    /// The machine answers at once what it held back, and the answer is no sign that the client takes nothing.
+    #[test]
+    fn what_is_ordered_at_a_drain_does_not_hide_that_it_takes_everything() {
+        run(async {
+            let (sender, facts) = mpsc::unbounded_channel();
+            let machine: Rc<RefCell<Option<Rc<ClientListener>>>> = Rc::default();
+            let answering = Rc::clone(&machine);
+            let report = Report::new(move |fact| {
+                let Input::Client(fact) = fact else { return };
+                if let Fact::Drained { client } = fact {
+                    let order = Order::Write { client, bytes: Bytes::from_static(b"more") };
+                    answering.borrow().as_ref().unwrap().carry_out(order);
+                }
+                let _ = sender.send(fact);
+            });
+            let listener = Rc::new(ClientListener::new(report, Rc::default(), || {}));
+            machine.replace(Some(Rc::clone(&listener)));
+            let mut bench = Bench { listener, facts };
+            let (mut client, id) = bench.connect().await;
+            const TOTAL: usize = 64 * 1024 * 1024;
+            bench.write(id, vec![1; TOTAL]);
+            bench.listener.flush();
+            assert!(matches!(bench.fact().await, Fact::Blocked { .. }));
+            assert!(matches!(bench.fact().await, Fact::Clogged { .. }));
+            let reading = spawn_local(async move {
+                let mut all = vec![0; TOTAL + 4];
+                client.read_exact(&mut all).await.unwrap();
+                all
+            });
+            loop {
+                match bench.fact().await {
+                    Fact::Blocked { .. } => {}
+                    Fact::Drained { .. } => bench.listener.flush(),
+                    Fact::Unblocked { .. } => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+            bench.listener.flush();
+            assert_eq!(reading.await.unwrap()[TOTAL..], *b"more");
+            machine.replace(None);
         });
     }
 

@@ -287,11 +287,13 @@ impl Socket {
         let accepted_before = self.accepted_bytes.get();
         self.full.set(false);
         self.write_queue();
-        if self.queued_bytes.get() < LOW_WATERMARK && self.clogged.replace(false) {
+        // Looked at before anything is told: whoever is told may append.
+        let queued = self.queued_bytes.get();
+        if queued < LOW_WATERMARK && self.clogged.replace(false) {
             (self.tell)(SocketFact::Drained);
         }
         if let Some(told) = self.blocked.get() {
-            if self.queued_bytes.get() == 0 {
+            if queued == 0 {
                 self.blocked.set(None);
                 (self.tell)(SocketFact::Unblocked);
             } else if self.accepted_bytes.get() > accepted_before && told.elapsed() >= BLOCKED_INTERVAL {
