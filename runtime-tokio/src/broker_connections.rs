@@ -106,7 +106,12 @@ impl BrokerConnections {
         }
     }
 
-    /// Sends what the orders of one call have appended: one system call per socket.
+    /// Whether orders have appended something since the last flush.
+    pub(crate) fn is_touched(&self) -> bool {
+        !self.touched.borrow().is_empty()
+    }
+
+    /// Sends what orders have appended: one system call per socket.
     pub(crate) fn flush(&self) {
         for socket in self.touched.take() {
             socket.flush();
@@ -183,6 +188,24 @@ mod tests {
     fn run(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, test);
+    }
+
+    /// What the end says counts: bytes that left after it would be sent again, or their blob deleted.
+    #[test]
+    fn nothing_leaves_after_the_end_is_told() {
+        run(async {
+            let mut bench = Bench::new();
+            let (mut broker, id) = bench.connect(1).await;
+            bench.brokers.carry_out(Order::Write { connection: id, bytes: "request".into() });
+            // It reads on.
+            broker.shutdown().await.unwrap();
+            assert_eq!(bench.closed(id).await, 0);
+            assert!(bench.brokers.is_touched());
+            bench.brokers.flush();
+            let mut read = Vec::new();
+            broker.read_to_end(&mut read).await.unwrap();
+            assert_eq!(read, b"");
+        });
     }
 
     #[test]

@@ -140,6 +140,10 @@ impl Socket {
     /// Writes as much as the socket takes now, many buffers in one system call.
     pub(crate) fn flush(&self) {
         self.in_touched_list.set(false);
+        // After its end nothing leaves and nothing is told: what it has accepted by then is what counts.
+        if self.closing.get() == Closing::Now {
+            return;
+        }
         if !self.full.get() {
             self.write_queue();
         }
@@ -248,6 +252,7 @@ impl Socket {
         if self.closing.get() == Closing::AfterFlush && !self.broken.get() {
             self.linger().await;
         }
+        self.closing.set(Closing::Now);
     }
 
     fn poll_ready(&self, context: &mut Context<'_>, buffer: &ReadBuffer) -> Poll<Ready> {
