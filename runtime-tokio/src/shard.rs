@@ -47,7 +47,6 @@ pub(crate) struct Shard {
     alarm: Alarm,
     work_time: RefCell<WorkTime>,
     touched: Notify,
-    is_touched: Cell<bool>,
     shutdown_requested: Cell<bool>,
     idle: Notify,
 }
@@ -103,7 +102,6 @@ impl Shard {
             alarm: Alarm::default(),
             work_time: RefCell::new(WorkTime::new(Instant::now())),
             touched: Notify::new(),
-            is_touched: Cell::new(false),
             shutdown_requested: Cell::new(false),
             idle: Notify::new(),
         });
@@ -115,7 +113,7 @@ impl Shard {
     pub(crate) fn tell(&self, fact: Input) {
         self.inbox.borrow_mut().push_back(fact);
         if !self.at_work.get() {
-            self.work(|_, _, _| Ok(()));
+            self.work(|_| {});
         }
     }
 
@@ -142,9 +140,11 @@ impl Shard {
     pub(crate) async fn run_until_idle(self: &Rc<Self>) {
         let flushing = tasks::spawn_local(Rc::clone(self).flush());
         let ring = || {
-            self.work(|machine, now, effects| {
-                machine.handle_timeout(now, effects);
-                Ok(())
+            self.work(|effects| {
+                self.call(effects, |machine, now, effects| {
+                    machine.handle_timeout(now, effects);
+                    Ok(())
+                });
             });
         };
         tokio::select! {
@@ -152,6 +152,7 @@ impl Shard {
             () = self.idle.notified() => {}
         }
         flushing.abort();
+        self.flush_sockets();
     }
 
     /// Sends what was ordered since the last time, for ever. As a task of its own it has its turn when those that were ready
@@ -159,23 +160,25 @@ impl Shard {
     async fn flush(self: Rc<Self>) {
         loop {
             self.touched.notified().await;
-            let began = Instant::now();
-            self.is_touched.set(false);
-            self.clients.flush();
-            self.brokers.flush();
-            self.work_time.borrow_mut().worked(began, Instant::now());
+            self.work(|_| self.flush_sockets());
         }
+    }
+
+    fn flush_sockets(&self) {
+        self.clients.flush();
+        self.brokers.flush();
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {
         self.machine.borrow().poll_timeout().map(|timeout| timeout.at)
     }
 
-    fn work(&self, first: impl FnOnce(&mut Proxy, Now, &mut Effects) -> Result<(), DriverMisuse>) {
+    /// Does something, then tells the machine what has come of it.
+    fn work(&self, first: impl FnOnce(&mut Effects)) {
         self.at_work.set(true);
         let began = Instant::now();
         let mut effects = self.effects.take();
-        self.call(&mut effects, first);
+        first(&mut effects);
         loop {
             let Some(fact) = self.inbox.borrow_mut().pop_front() else { break };
             self.call(&mut effects, |machine, now, effects| machine.handle_input(now, fact, effects));
@@ -184,7 +187,7 @@ impl Shard {
         self.at_work.set(false);
         self.work_time.borrow_mut().worked(began, Instant::now());
         self.alarm.look_at(self.next_timeout());
-        if !self.is_touched.replace(true) {
+        if self.clients.is_touched() || self.brokers.is_touched() {
             self.touched.notify_one();
         }
         if self.shutdown_requested.get() && self.machine.borrow().is_idle() {
