@@ -236,7 +236,11 @@ impl Client {
             }
         }
         self.gate = None;
-        self.with_pool(env, |pool, ctx, wires| pool.end_waits(ctx, wires));
+        self.with_pool(env, |pool, ctx, wires| {
+            // What outlives the client waits for its brokers and for nobody else any more.
+            pool.resume(ctx.now.monotonic, wires);
+            pool.end_waits(ctx, wires);
+        });
         self.settle(env);
     }
 

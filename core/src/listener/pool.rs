@@ -174,10 +174,9 @@ impl Pool {
 
     /// The client takes its answers again.
     pub(super) fn resume(&mut self, now: Monotonic, wires: &mut Wires<'_>) {
-        if let Some(since) = self.paused.take() {
-            // Answers may have come in time and wait in the socket.
-            self.brokers.values_mut().for_each(|broker| broker.connection.excuse(now.since(since)));
-        }
+        let Some(since) = self.paused.take() else { return };
+        // Answers may have come in time and wait in the socket.
+        self.brokers.values_mut().for_each(|broker| broker.connection.excuse(now.since(since)));
         let ready = self.brokers.iter().filter(|(_, broker)| broker.connection.is_ready());
         wires.decisions.extend(ready.map(|(id, _)| Decision::ResumeBroker { connection: *id }));
     }

@@ -94,6 +94,21 @@ fn what_was_received_is_sent_although_the_client_is_gone() {
 }
 
 #[test]
+fn what_outlives_a_client_that_took_no_answers_is_answered() {
+    let mut bench = Bench::new();
+    bench.send(&produce(1, &[0]));
+    bench.client(input::Client::Clogged { client: CLIENT });
+    bench.run();
+    assert!(bench.open_socket("a:1").paused);
+    bench.leave();
+    assert!(!bench.open_socket("a:1").paused);
+    bench.own(0, 2);
+    bench.serve_produce("a:1", 6);
+    bench.serve_produce("c:1", 0);
+    assert!(bench.listener.is_idle());
+}
+
+#[test]
 fn connections_are_closed_with_the_client() {
     let mut bench = Bench::new();
     bench.send(&produce(1, &[0]));
