@@ -12,14 +12,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Whatever is refused is refused at once.
-const AT_ONCE: Duration = Duration::from_secs(3);
+/// Whatever is refused is refused at once; a busy machine may take longer.
+const AT_ONCE: Duration = Duration::from_secs(15);
 /// Time for what must not happen.
 const QUIET: Duration = Duration::from_millis(500);
 /// Smallest part of a multipart upload, bytes.
 const PART: usize = 5 * 1024 * 1024;
 
-/// Sends bytes and gives what comes until the proxy closes, or for so long.
+/// Sends bytes and gives what comes until the proxy closes, which it must in time.
 async fn exchange(deployment: &Deployment, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(deployment.proxy.lfs.authority()).await.expect("the proxy listens");
     // It may refuse and close before everything is sent.
@@ -27,7 +27,8 @@ async fn exchange(deployment: &Deployment, bytes: &[u8]) -> String {
     let mut answer = Vec::new();
     match timeout(AT_ONCE, stream.read_to_end(&mut answer)).await {
         Ok(Err(error)) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
-        Ok(_) | Err(_) => String::from_utf8_lossy(&answer).into_owned(),
+        Err(_) => panic!("still open: {}", String::from_utf8_lossy(&answer)),
+        Ok(_) => String::from_utf8_lossy(&answer).into_owned(),
     }
 }
 
@@ -79,19 +80,15 @@ async fn a_request_that_can_be_read_in_two_ways_is_one_request_or_none() {
         ("a header without a name", post(&format!("{topic}: b\r\nContent-Length: 0\r\n"), ""), &["400"]),
         ("a null in a header", post(&format!("{topic}X-A: b\0c\r\nContent-Length: 0\r\n"), ""), &["400"]),
         ("no version", "GET /readyz\r\n\r\n".into(), &["400"]),
-        ("HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), &["400"]),
+        ("HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), &[]),
         ("TLS", "\x16\x03\x01\x02\0\x01\0\x01".into(), &["400"]),
         ("two hundred headers", post(&format!("{topic}{many}Content-Length: 0\r\n"), ""), &["431"]),
         ("a target of 70,000 bytes", format!("GET /{} HTTP/1.1\r\nHost: lfs\r\n\r\n", "a".repeat(70_000)), &["414"]),
+        ("a chunk of a length that is none", post(&format!("{topic}Transfer-Encoding: chunked\r\n"), "zz\r\n"), &[]),
         (
-            "a chunk of a length that is none",
-            post(&format!("{topic}Transfer-Encoding: chunked\r\n"), "zz\r\n"),
-            &["400"],
-        ),
-        (
-            "a chunk longer than all memory",
-            post(&format!("{topic}Transfer-Encoding: chunked\r\n"), "ffffffffffffffff\r\nabc"),
-            &["413", "400"],
+            "a chunk whose length no number holds",
+            post(&format!("{topic}Transfer-Encoding: chunked\r\n"), "fffffffffffffffff\r\nabc"),
+            &[],
         ),
         ("a body behind a refusal", post(&format!("Content-Length: {}\r\n", smuggled.len()), &smuggled), &["400"]),
         (
@@ -106,7 +103,8 @@ async fn a_request_that_can_be_read_in_two_ways_is_one_request_or_none() {
     for (name, bytes, expected) in rows {
         let answer = exchange(&deployment, bytes.as_bytes()).await;
         let statuses = statuses(&answer);
-        assert!(statuses.len() <= 1, "{name}: {answer}");
+        // A body that breaks its framing is one that breaks off, and HTTP/2 would not understand an answer.
+        assert_eq!(statuses.len(), usize::from(!expected.is_empty()), "{name}: {answer}");
         assert!(statuses.iter().all(|status| expected.contains(status)), "{name}: {expected:?}, not {answer:?}");
         assert_eq!(deployment.proxy.lfs.get("/lfs/produce").await.status, 405, "{name}");
     }
@@ -153,7 +151,7 @@ async fn a_body_that_is_cut_leaves_nothing() {
     eventually("nothing is under way", Duration::from_secs(20), async || {
         let begun = store.count(Operation::CreateMultipartUpload);
         let aborted = store.count(Operation::AbortMultipartUpload);
-        begun == aborted && store.keys().is_empty()
+        begun > 0 && begun == aborted && store.keys().is_empty()
     })
     .await;
     tokio::time::sleep(QUIET).await;
