@@ -190,6 +190,8 @@ impl S3Client {
                     .create_bucket()
                     .bucket(bucket)
                     .set_create_bucket_configuration(self.location())
+                    .customize()
+                    .interceptor(Proof::Empty)
                     .send()
                     .await
                     .map_err(outcome::failure)?;
@@ -207,6 +209,7 @@ impl S3Client {
                     .body(upload_body::stream(body))
                     .customize()
                     .interceptor(SignedPayload(PayloadSigningOverride::Precomputed(hex(&sha256))))
+                    .interceptor(Proof::Empty)
                     .send()
                     .await
                     .map_err(outcome::failure)?;
@@ -241,6 +244,7 @@ impl S3Client {
                     .body(upload_body::stream(body))
                     .customize()
                     .interceptor(SignedPayload(payload))
+                    .interceptor(Proof::Empty)
                     .send()
                     .await
                     .map_err(outcome::failure)?;

@@ -15,6 +15,9 @@ pub(crate) enum Proof {
     /// DeleteObject and AbortMultipartUpload: 204, as S3 documents it; or an answer without a body that
     /// carries a request id of S3.
     Removed,
+    /// PutObject, UploadPart and CreateBucket: an answer without a body, or with a request id of S3. Stores are known
+    /// that call an empty answer text/html, so the type says nothing.
+    Empty,
     /// HeadBucket: anything but a web page. Stores differ in what they send, and nothing is lost by a wrong belief.
     NoPage,
 }
@@ -33,8 +36,9 @@ impl Proof {
         let identified = head.request_id.is_some_and(|id| !id.is_empty());
         match self {
             // Errors are read elsewhere.
-            Self::Removed | Self::NoPage if head.status >= 300 => true,
+            Self::Removed | Self::Empty | Self::NoPage if head.status >= 300 => true,
             Self::Removed => head.status == 204 || (identified && matches!(head.content_length, Some("0"))),
+            Self::Empty => identified || head.content_length.is_none_or(|length| length == "0"),
             Self::NoPage => identified || !head.content_type.is_some_and(|kind| kind.starts_with("text/html")),
         }
     }
@@ -86,6 +90,11 @@ mod tests {
             (Proof::Removed, Head { content_length: Some("9"), ..named(200) }, false),
             (Proof::Removed, Head { request_id: Some(""), ..empty(head(200)) }, false),
             (Proof::Removed, head(500), true),
+            (Proof::Empty, page(empty(head(200))), true),
+            (Proof::Empty, page(head(200)), true),
+            (Proof::Empty, Head { content_length: Some("9"), ..page(head(200)) }, false),
+            (Proof::Empty, Head { content_length: Some("9"), ..named(200) }, true),
+            (Proof::Empty, Head { content_length: Some("9"), ..head(503) }, true),
             (Proof::NoPage, head(200), true),
             (Proof::NoPage, Head { content_type: Some("application/xml"), ..head(200) }, true),
             (Proof::NoPage, page(head(200)), false),

@@ -328,6 +328,8 @@ const STORED: &str = "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\
 /// What something that is no S3 may say to anything.
 const NOTHING: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>";
+const PAGE_WITH_ETAG: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: \"5f\"\r\nContent-Length: 6\r\n\r\n<html>";
 const EMPTY_ETAG: &str = "HTTP/1.1 200 OK\r\nETag: \r\nContent-Length: 0\r\n\r\n";
 const EMPTY_ID: &str = "HTTP/1.1 200 OK\r\nContent-Length: 96\r\n\r\n<InitiateMultipartUploadResult><Key>k</Key><UploadId></UploadId></InitiateMultipartUploadResult>";
 
@@ -391,6 +393,9 @@ fn answers_that_prove_nothing_are_unknown_and_are_not_repeated() {
         ("an object without an ETag", Answer::Text(NOTHING), put("k", &[b"x"])),
         ("an object with an empty ETag", Answer::Text(EMPTY_ETAG), put("k", &[b"x"])),
         ("a page in place of an object", Answer::Text(PAGE), put("k", &[b"x"])),
+        ("a page with an ETag in place of an object", Answer::Text(PAGE_WITH_ETAG), put("k", &[b"x"])),
+        ("a page with an ETag in place of a part", Answer::Text(PAGE_WITH_ETAG), part()),
+        ("a page in place of a new bucket", Answer::Text(PAGE), Request::CreateBucket),
         ("an upload with an empty id", Answer::Text(EMPTY_ID), create()),
         ("a page in place of a delete", Answer::Text(PAGE), delete()),
         ("a delete by whoever answers 200", Answer::Text(NOTHING), delete()),
