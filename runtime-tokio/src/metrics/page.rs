@@ -69,7 +69,7 @@ fn contract(page: &mut Page, facts: &Facts<'_>) {
     page.counter(
         "kafscale_lfs_proxy_requests_total",
         "Requests to LFS produce, by topic of the cluster and by outcome; topics that the cluster does not list are unknown, \
-         those beyond the first 1,000 are other",
+         those beyond the first 1,000 of a shard are other",
         requests(facts),
     );
     page.counter(

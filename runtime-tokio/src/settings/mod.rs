@@ -59,7 +59,7 @@ pub struct HttpServerSettings {
     pub idle_timeout: Duration,
     /// Largest request head, bytes.
     pub max_header_bytes: usize,
-    /// Connections of each of the two servers, over all shards.
+    /// Connections of each of the servers, over all shards.
     pub max_connections: usize,
 }
 

@@ -1,8 +1,8 @@
 //! What a shard gets of the limits of the process.
 //!
 //! A limit is divided, and each share must still fit the largest thing that the settings allow: what one shard takes in, that
-//! shard must be able to finish. Where a share had to be raised for that, all shards together may hold more than the
-//! limit says, and the start says so.
+//! shard must be able to finish. Where a share of memory had to be raised for that, all shards together may hold more than
+//! the limit says, and the start says so.
 
 use kafscale_proxy_core::{Config, LfsConfig};
 

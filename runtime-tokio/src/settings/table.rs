@@ -568,7 +568,7 @@ pub const SETTINGS: &[Setting] = &[
         "http-max-connections",
         "COUNT",
         "4096",
-        "HTTP connections of the process at once; the health server may have as many beside them",
+        "HTTP connections of the process at once; the health and the metrics server may each have as many beside them",
     ),
 ];
 
