@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"log"
+	"os"
 	"sync"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 type saramaClient struct{}
 
 func saramaConfig(job Job) (*sarama.Config, error) {
+	// Whoever reads a failure needs to know what the library did before it.
+	sarama.Logger = log.New(os.Stderr, "", log.Ltime|log.Lmicroseconds)
 	config := sarama.NewConfig()
 	config.ClientID = "peer-sarama"
 	config.Producer.Idempotent = false
@@ -46,22 +50,33 @@ func (saramaClient) Produce(job Job, out *Output) error {
 	if err != nil {
 		return err
 	}
-	producer, err := sarama.NewAsyncProducer([]string{job.Bootstrap}, config)
+	client, err := sarama.NewClient([]string{job.Bootstrap}, config)
 	if err != nil {
 		return err
 	}
-	var reports sync.WaitGroup
+	defer client.Close()
+	if err := connectToLeaders(client, job); err != nil {
+		return err
+	}
+	producer, err := sarama.NewAsyncProducerFromClient(client)
+	if err != nil {
+		return err
+	}
+	var reports, unreported sync.WaitGroup
 	reports.Add(2)
+	unreported.Add(job.Count)
 	go func() {
 		defer reports.Done()
 		for message := range producer.Successes() {
 			out.Delivered(message.Metadata.(int), message.Partition, message.Offset)
+			unreported.Done()
 		}
 	}()
 	go func() {
 		defer reports.Done()
 		for failure := range producer.Errors() {
 			out.Failed(failure.Msg.Metadata.(int), failure.Err)
+			unreported.Done()
 		}
 	}()
 	started := time.Now()
@@ -76,8 +91,25 @@ func (saramaClient) Produce(job Job, out *Output) error {
 			Metadata:  index,
 		}
 	}
+	// A producer that is closing gives up what it would have tried again.
+	unreported.Wait()
 	producer.AsyncClose()
 	reports.Wait()
+	return nil
+}
+
+// connectToLeaders waits until the leaders of all partitions are connected. Producers that open one connection at the
+// same time can find it "not connected" while it is being made, which costs a retry that nobody asked for.
+func connectToLeaders(client sarama.Client, job Job) error {
+	for partition := range int32(job.Partitions) {
+		leader, err := client.Leader(job.Topic, partition)
+		if err != nil {
+			return err
+		}
+		if connected, err := leader.Connected(); err != nil || !connected {
+			return fmt.Errorf("leader of partition %d: connected %t, %v", partition, connected, err)
+		}
+	}
 	return nil
 }
 

@@ -209,7 +209,11 @@ impl Client {
                 other => panic!("{self:?}: unknown event {other:?}"),
             }
         }
-        assert!(ended, "{self:?} ended before its job: {}", String::from_utf8_lossy(&output.stderr));
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(ended, "{self:?} ended before its job: {log}");
+        if !report.failures.is_empty() {
+            eprintln!("--- log of {self:?}, told to {verb}\n{log}");
+        }
         report
     }
 }
