@@ -85,8 +85,19 @@ pub struct ClusterConfig {
     pub page_keys: u32,
     /// What kind of cluster the brokers are.
     pub kind: ClusterKind,
+    /// What becomes of producers that want idempotence, where brokers do not know it.
+    pub idempotent_producers: IdempotentProducers,
     /// User and password for SASL PLAIN; `None` when brokers want no login.
     pub sasl: Option<SaslPlain>,
+}
+
+/// Idempotent producers in front of brokers that keep ids and sequences of producers but never look at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdempotentProducers {
+    /// InitProducerId is not listed: they fail and say so.
+    Refuse,
+    /// They get an id that is unique in the cluster, and at-least-once.
+    Accept,
 }
 
 /// What is expected of the brokers; everything that depends on it is in one place each.
@@ -209,6 +220,7 @@ impl Default for ClusterConfig {
             connect_total: Duration::from_secs(15),
             page_keys: 1_000,
             kind: ClusterKind::KafScale,
+            idempotent_producers: IdempotentProducers::Refuse,
             sasl: None,
         }
     }

@@ -43,6 +43,7 @@ pub fn settings(options: &DevOptions) -> Result<Settings, ProcessError> {
             "KAFSCALE_PROXY_ADDR" => &options.kafka_address,
             "KAFSCALE_PROXY_ADVERTISED_HOST" => advertised_host,
             "KAFSCALE_PROXY_ETCD_ENDPOINTS" => "inside",
+            "KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS" => "accept",
             "KAFSCALE_PROXY_LFS_ENABLED" => "true",
             "KAFSCALE_PROXY_LOG" => &options.log,
             "KAFSCALE_PROXY_SHARDS" => "1",

@@ -8,6 +8,7 @@ use super::freshness::{Moment, Ttl, service};
 use super::generation::{self, Basis, Reading};
 use super::leases::{Holder, Leases, Prefix, group_key, holder_in, partition_key};
 use super::parses::{ParseFor, Parsed, Parses};
+use super::producer_ids::{Handed, ProducerIds};
 use super::proof_waiters::ProofWaiters;
 use super::questions::Coalesced;
 use super::reader::{
@@ -73,6 +74,7 @@ pub(crate) struct Cluster {
     lease_reads: Coalesced<Question, ()>,
     generations: Coalesced<String, Basis>,
     committed: Coalesced<String, Committed>,
+    producer_ids: ProducerIds,
     parses: Parses,
     /// Sources whose last read failed: said once in the log.
     failing: BTreeSet<Source>,
@@ -101,6 +103,7 @@ impl Cluster {
             lease_reads: Coalesced::new(),
             generations: Coalesced::new(),
             committed: Coalesced::new(),
+            producer_ids: ProducerIds::new(),
             parses: Parses::new(),
             failing: BTreeSet::new(),
         }
@@ -155,6 +158,7 @@ impl Cluster {
                     self.order_committed(now, group, vec![waiter], out);
                 }
             }
+            Question::ProducerId => hand_out(self.producer_ids.ask(waiter), out),
         }
         self.set_timers(ctx);
     }
@@ -169,6 +173,7 @@ impl Cluster {
         self.lease_reads.forget(waiter);
         self.generations.forget(waiter);
         self.committed.forget(waiter);
+        self.producer_ids.forget(waiter);
     }
 
     /// A [`Decision::Request`] is done.
@@ -211,6 +216,7 @@ impl Cluster {
             Read::GroupLease { group } => self.on_lease_read(now, Question::Coordinator { group }, outcome, out),
             Read::Generation { topic } => self.on_generation_read(now, topic, outcome, out),
             Read::CommittedPartitions { group } => self.on_committed_page(now, group, outcome, out),
+            Read::ProducerIds => hand_out(self.producer_ids.on_finished(outcome), out),
         }
         self.set_timers(ctx);
     }
@@ -570,7 +576,8 @@ impl Cluster {
             | Question::PartitionOwners
             | Question::Coordinators
             | Question::Generation { .. }
-            | Question::CommittedPartitions { .. } => return,
+            | Question::CommittedPartitions { .. }
+            | Question::ProducerId => return,
         };
         let request = etcd::Request::Range(RangeRequest::of(Keys::One(key)));
         out.push(Decision::Request { read, request, deadline: LEASE_READ_DEADLINE });
@@ -600,7 +607,8 @@ impl Cluster {
                     | Question::PartitionOwners
                     | Question::Coordinators
                     | Question::Generation { .. }
-                    | Question::CommittedPartitions { .. } => {}
+                    | Question::CommittedPartitions { .. }
+                    | Question::ProducerId => {}
                 }
                 Answer::Learned
             }
@@ -698,6 +706,17 @@ impl Cluster {
 fn committed_page(group: &str, request: RangeRequest) -> Decision {
     let read = Read::CommittedPartitions { group: group.to_owned() };
     Decision::Request { read, request: etcd::Request::Range(request), deadline: READ_DEADLINE }
+}
+
+fn hand_out(handed: Handed, out: &mut Vec<Decision>) {
+    for (waiter, id) in handed.answers {
+        let answer = id.map_or_else(Answer::Unreadable, Answer::ProducerId);
+        out.push(Decision::Answered { waiter, question: Question::ProducerId, answer });
+    }
+    if let Some(txn) = handed.order {
+        let (read, request) = (Read::ProducerIds, etcd::Request::Txn(txn));
+        out.push(Decision::Request { read, request, deadline: READ_DEADLINE });
+    }
 }
 
 fn answer_round(Ended { waiters, result }: Ended, out: &mut Vec<Decision>) {

@@ -10,6 +10,7 @@ mod generation;
 mod leases;
 mod machine;
 mod parses;
+mod producer_ids;
 mod proof_waiters;
 mod questions;
 mod reader;
@@ -124,6 +125,8 @@ pub(crate) enum Question {
     Generation { topic: String },
     /// Which partitions a group has ever committed an offset for: the keys under `/kafscale/consumers/<g>/offsets/`.
     CommittedPartitions { group: String },
+    /// An id for an idempotent producer that nobody else in the cluster has.
+    ProducerId,
 }
 
 impl Question {
@@ -137,7 +140,8 @@ impl Question {
             | Self::PartitionOwners
             | Self::Coordinators
             | Self::Generation { .. }
-            | Self::CommittedPartitions { .. } => None,
+            | Self::CommittedPartitions { .. }
+            | Self::ProducerId => None,
         }
     }
 }
@@ -151,6 +155,8 @@ pub(crate) enum Answer {
     Generation(TopicGeneration),
     /// To [`Question::CommittedPartitions`]: topic and partition, in key order.
     CommittedPartitions(Vec<(String, i32)>),
+    /// To [`Question::ProducerId`].
+    ProducerId(i64),
     /// etcd could not be read. The text is for logs.
     Unreadable(String),
 }
@@ -181,6 +187,8 @@ pub(crate) enum Read {
     Generation { topic: String },
     /// The keys of [`Question::CommittedPartitions`], without their values.
     CommittedPartitions { group: String },
+    /// The transaction that reserves ids for [`Question::ProducerId`].
+    ProducerIds,
 }
 
 /// What the cluster wants done; [`crate::Proxy`] turns it into effects.

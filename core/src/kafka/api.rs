@@ -1,6 +1,6 @@
 //! Which APIs exist here, which versions of them are known, and which are told to clients.
 
-use crate::config::ClusterKind;
+use crate::config::{ClusterConfig, ClusterKind, IdempotentProducers};
 
 /// Versions of an API, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,15 +139,19 @@ impl From<ApiKey> for i16 {
 }
 
 /// What clients of a cluster are told, in this order (ApiVersions).
-pub fn advertised(kind: ClusterKind) -> &'static [(ApiKey, VersionRange)] {
-    match kind {
-        ClusterKind::KafScale => KAFSCALE,
-    }
+pub fn advertised(cluster: &ClusterConfig) -> impl Iterator<Item = (ApiKey, VersionRange)> {
+    let (always, further) = match cluster.kind {
+        ClusterKind::KafScale => match cluster.idempotent_producers {
+            IdempotentProducers::Refuse => (KAFSCALE, &[][..]),
+            IdempotentProducers::Accept => (KAFSCALE, ACCEPTED_PRODUCERS),
+        },
+    };
+    always.iter().chain(further).copied()
 }
 
 /// What clients of a cluster are told of one API; `None` if it is not listed.
-pub fn advertised_versions(kind: ClusterKind, api: ApiKey) -> Option<VersionRange> {
-    advertised(kind).iter().find(|(listed, _)| *listed == api).map(|(_, range)| *range)
+pub fn advertised_versions(cluster: &ClusterConfig, api: ApiKey) -> Option<VersionRange> {
+    advertised(cluster).find(|(listed, _)| *listed == api).map(|(_, range)| range)
 }
 
 /// What common clients need of a KafScale cluster; what its brokers do not speak is translated. Produce 0 to 2 are listed
@@ -176,14 +180,28 @@ const KAFSCALE: &[(ApiKey, VersionRange)] = &[
     (ApiKey::DeleteGroups, VersionRange::new(0, 2)),
 ];
 
+/// What producers with idempotence look for in addition. The proxy answers it, for brokers do not know it.
+const ACCEPTED_PRODUCERS: &[(ApiKey, VersionRange)] = &[(ApiKey::InitProducerId, VersionRange::new(0, 4))];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_is_advertised_can_be_decoded() {
-        for (api, range) in advertised(ClusterKind::KafScale) {
-            assert_eq!(api.known_versions().intersection(*range), Some(*range), "{api:?}");
+        let accepting = ClusterConfig { idempotent_producers: IdempotentProducers::Accept, ..ClusterConfig::default() };
+        for (api, range) in advertised(&accepting) {
+            assert_eq!(api.known_versions().intersection(range), Some(range), "{api:?}");
+        }
+    }
+
+    #[test]
+    fn ids_for_producers_are_listed_only_where_they_are_given() {
+        for (idempotent_producers, listed) in
+            [(IdempotentProducers::Refuse, None), (IdempotentProducers::Accept, Some(VersionRange::new(0, 4)))]
+        {
+            let cluster = ClusterConfig { idempotent_producers, ..ClusterConfig::default() };
+            assert_eq!(advertised_versions(&cluster, ApiKey::InitProducerId), listed);
         }
     }
 

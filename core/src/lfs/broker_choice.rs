@@ -23,7 +23,8 @@ impl Asked {
             | Question::Coordinator { .. }
             | Question::Coordinators
             | Question::Generation { .. }
-            | Question::CommittedPartitions { .. } => {}
+            | Question::CommittedPartitions { .. }
+            | Question::ProducerId => {}
         }
         self
     }

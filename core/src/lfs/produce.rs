@@ -166,7 +166,9 @@ impl Produce {
             State::ReadingGeneration => match answer {
                 Answer::Generation(before) => self.gate(call, before, Asked::default()),
                 Answer::Unreadable(reason) => self.refuse_unreadable(call, &reason),
-                Answer::Learned | Answer::CommittedPartitions(_) => self.enter(State::ReadingGeneration),
+                Answer::Learned | Answer::CommittedPartitions(_) | Answer::ProducerId(_) => {
+                    self.enter(State::ReadingGeneration)
+                }
             },
             State::Refreshing { before, asked } => self.gate(call, before, asked.and(question)),
             State::Reaching { before, partition, mut reach } => {
@@ -183,7 +185,7 @@ impl Produce {
                     }
                     Answer::Generation(_) => Some(Ending::TopicChanged),
                     Answer::Unreadable(_) => Some(Ending::Unreadable),
-                    Answer::Learned | Answer::CommittedPartitions(_) => None,
+                    Answer::Learned | Answer::CommittedPartitions(_) | Answer::ProducerId(_) => None,
                 };
                 self.enter(State::CheckingGeneration { before, partition, stored });
                 if let Some(ending) = ending {

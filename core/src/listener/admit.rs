@@ -4,7 +4,7 @@
 use bytes::BytesMut;
 use tracing::field::display;
 
-use crate::config::ClusterKind;
+use crate::config::ClusterConfig;
 use crate::kafka::{ApiKey, RequestHeader, advertised_versions};
 use crate::listener::local;
 use crate::listener::not_ready::unsupported_version;
@@ -21,7 +21,7 @@ pub(super) enum Admission {
 }
 
 /// Looks at the header of a frame. What cannot be answered is said in the log and ends in [`Reply::Close`].
-pub(super) fn admit(kind: ClusterKind, frame: BytesMut) -> Admission {
+pub(super) fn admit(cluster: &ClusterConfig, frame: BytesMut) -> Admission {
     let (header, body_at) = match RequestHeader::decode(&frame) {
         Ok(decoded) => decoded,
         Err(error) => {
@@ -32,12 +32,12 @@ pub(super) fn admit(kind: ClusterKind, frame: BytesMut) -> Admission {
     let RequestHeader { api_version: version, correlation_id, .. } = header;
     let Some(api) = header.api() else { return unanswerable(&header) };
     if api == ApiKey::ApiVersions {
-        return Admission::Answered(local::api_versions(kind, correlation_id, version));
+        return Admission::Answered(local::api_versions(cluster, correlation_id, version));
     }
     if api == ApiKey::SaslHandshake && api.known_versions().contains(version) {
         return Admission::Answered(local::sasl_handshake(correlation_id, version));
     }
-    let Some(advertised) = advertised_versions(kind, api) else { return unanswerable(&header) };
+    let Some(advertised) = advertised_versions(cluster, api) else { return unanswerable(&header) };
     if !api.known_versions().contains(version) {
         return unanswerable(&header);
     }

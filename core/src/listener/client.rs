@@ -434,7 +434,7 @@ impl Client {
         self.held += size;
         let mut slot =
             Slot { request, size, reserved, correlation_id: 0, api: None, retry: None, state: State::Producing };
-        match admit(env.ctx.config.cluster.kind, frame) {
+        match admit(&env.ctx.config.cluster, frame) {
             Admission::Answered(reply) => {
                 self.slots.push_back(slot);
                 self.answer(env, request, reply);

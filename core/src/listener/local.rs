@@ -1,6 +1,6 @@
 //! Answers that need nothing but the proxy itself: ApiVersions and SaslHandshake.
 
-use crate::config::ClusterKind;
+use crate::config::ClusterConfig;
 use crate::kafka::{
     ApiKey, ApiVersion, ApiVersionsResponse, ErrorCode, SaslHandshakeResponse, advertised, response_frame,
 };
@@ -10,11 +10,11 @@ use crate::listener::request::Reply;
 ///
 /// A version that is not known gets error 35 with the whole list in the layout of version 0, which every client can read
 /// (KIP-511), and may try again on the same connection.
-pub(super) fn api_versions(kind: ClusterKind, correlation_id: i32, version: i16) -> Reply {
+pub(super) fn api_versions(cluster: &ClusterConfig, correlation_id: i32, version: i16) -> Reply {
     let is_known = ApiKey::ApiVersions.known_versions().contains(version);
     let (version, error_code) = if is_known { (version, ErrorCode::NONE) } else { (0, ErrorCode::UNSUPPORTED_VERSION) };
-    let listed = advertised(kind).iter().map(|(api, range)| ApiVersion {
-        api_key: i16::from(*api),
+    let listed = advertised(cluster).map(|(api, range)| ApiVersion {
+        api_key: i16::from(api),
         min_version: range.min,
         max_version: range.max,
     });
@@ -53,11 +53,11 @@ mod tests {
             (127, 0, ErrorCode::UNSUPPORTED_VERSION),
             (-1, 0, ErrorCode::UNSUPPORTED_VERSION),
         ] {
-            let reply = api_versions(ClusterKind::KafScale, 9, asked);
+            let reply = api_versions(&ClusterConfig::default(), 9, asked);
             let (correlation_id, body) = answer(reply, ApiKey::ApiVersions, answered);
             let response = ApiVersionsResponse::decode(&body, answered).unwrap();
             assert_eq!((correlation_id, response.error_code), (9, error_code), "version {asked}");
-            assert_eq!(response.api_keys.len(), advertised(ClusterKind::KafScale).len());
+            assert_eq!(response.api_keys.len(), advertised(&ClusterConfig::default()).count());
             assert!(response.api_keys.iter().all(|listed| 0 <= listed.min_version));
         }
     }

@@ -6,6 +6,7 @@ use super::group::Group;
 use super::group::join::JoinGroup;
 use super::group::leave::LeaveGroup;
 use super::group::offset_fetch::OffsetFetch;
+use super::init_producer_id::InitProducerId;
 use super::list_groups::ListGroups;
 use super::request::{RequestHead, RequestMachine, Undecodable};
 use super::split::Split;
@@ -25,6 +26,7 @@ pub(crate) fn machine(ctx: &Context<'_>, head: RequestHead) -> Result<Box<dyn Re
         ApiKey::OffsetForLeaderEpoch => Box::new(Split::<OffsetForLeaderEpochRequest>::new(ctx, head)?),
         ApiKey::DescribeGroups => Box::new(Split::<DescribeGroupsRequest>::new(ctx, head)?),
         ApiKey::DeleteGroups => Box::new(Split::<DeleteGroupsRequest>::new(ctx, head)?),
+        ApiKey::InitProducerId => Box::new(InitProducerId::new(ctx, head)?),
         ApiKey::ListGroups => Box::new(ListGroups::new(ctx, head)?),
         ApiKey::JoinGroup => Box::new(JoinGroup::new(ctx, head)?),
         ApiKey::SyncGroup => Box::new(Group::<SyncGroupRequest>::new(ctx, head)?),
@@ -41,7 +43,6 @@ pub(crate) fn machine(ctx: &Context<'_>, head: RequestHead) -> Result<Box<dyn Re
         | ApiKey::Metadata
         | ApiKey::FindCoordinator
         | ApiKey::ApiVersions
-        | ApiKey::InitProducerId
         | ApiKey::SaslHandshake
         | ApiKey::SaslAuthenticate => return Err(Undecodable),
     })

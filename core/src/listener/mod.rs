@@ -13,6 +13,7 @@ mod find_coordinator;
 mod frame_memory;
 mod from_memory;
 mod group;
+mod init_producer_id;
 mod lane_table;
 mod lanes;
 mod list_groups;

@@ -285,19 +285,21 @@ impl Rig {
         answers
     }
 
-    fn respond(&self, request: &Request) -> Response {
+    /// Comparisons always hold.
+    fn respond(&mut self, request: &Request) -> Response {
         match request {
             Request::Range(range) => Response::Range(self.range(range)),
             Request::Txn(txn) => {
-                let answer = |operation: &TxnOperation| {
-                    let TxnOperation::Range(range) = operation else { panic!("requests write nothing: {operation:?}") };
-                    TxnAnswer::Range(self.range(range))
-                };
-                Response::Txn(TxnResponse {
-                    revision: self.revision,
-                    succeeded: true,
-                    answers: txn.success.iter().map(answer).collect(),
-                })
+                let answers = txn.success.iter().map(|operation| match operation {
+                    TxnOperation::Range(range) => TxnAnswer::Range(self.range(range)),
+                    TxnOperation::Put { key, value, lease: _ } => {
+                        self.put(std::str::from_utf8(key).unwrap(), std::str::from_utf8(value).unwrap());
+                        TxnAnswer::Put
+                    }
+                    TxnOperation::Delete(keys) => panic!("requests delete nothing: {keys:?}"),
+                });
+                let answers = answers.collect();
+                Response::Txn(TxnResponse { revision: self.revision, succeeded: true, answers })
             }
             Request::LeaseGrant { .. } | Request::LeaseKeepAlive { .. } | Request::LeaseRevoke { .. } => {
                 panic!("requests have no leases: {request:?}")

@@ -12,7 +12,9 @@ mod tests;
 
 use std::time::Duration;
 
-use kafscale_proxy_core::{Algorithm, ClusterConfig, ClusterKind, Config, LfsConfig, ListenerConfig, ShutdownConfig};
+use kafscale_proxy_core::{
+    Algorithm, ClusterConfig, ClusterKind, Config, IdempotentProducers, LfsConfig, ListenerConfig, ShutdownConfig,
+};
 
 pub use given::{Given, SettingError, arguments};
 pub use table::{SETTINGS, Setting};
@@ -123,9 +125,11 @@ impl Settings {
             Some(enabled) => enabled,
             None => given.is_set_by_older_name("KAFSCALE_PROXY_ADDR"),
         };
-        let idempotent = "KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS";
-        if given.choice(idempotent, &["refuse", "accept"])? == "accept" {
-            return Err(given.error(idempotent, "not supported by this build"));
+        if idempotent_producers(given)? == IdempotentProducers::Accept {
+            warnings.push(
+                "idempotent producers are accepted, but brokers do not deduplicate: what they send again may be stored twice"
+                    .into(),
+            );
         }
         let listener = listener(given, &kafka_address)?;
         if listener.advertised_host.is_empty() {
@@ -230,6 +234,11 @@ fn refuse_own_address(given: &Given<'_>, variable: &str, own: &[(String, u16)]) 
     Ok(())
 }
 
+fn idempotent_producers(given: &Given<'_>) -> Result<IdempotentProducers, SettingError> {
+    let accept = given.choice("KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS", &["refuse", "accept"])? == "accept";
+    Ok(if accept { IdempotentProducers::Accept } else { IdempotentProducers::Refuse })
+}
+
 fn cluster(given: &Given<'_>) -> Result<ClusterConfig, SettingError> {
     Ok(ClusterConfig {
         static_backends: given.list("KAFSCALE_PROXY_BACKENDS"),
@@ -239,6 +248,7 @@ fn cluster(given: &Given<'_>) -> Result<ClusterConfig, SettingError> {
         connect_backoff: given.milliseconds("KAFSCALE_PROXY_BACKEND_BACKOFF_MS")?,
         dial_timeout: given.milliseconds("KAFSCALE_PROXY_DIAL_TIMEOUT_MS")?,
         kind: ClusterKind::KafScale,
+        idempotent_producers: idempotent_producers(given)?,
         sasl: None,
         ..ClusterConfig::default()
     })

@@ -167,7 +167,7 @@ pub const SETTINGS: &[Setting] = &[
         "idempotent-producers",
         "MODE",
         "refuse",
-        "Idempotent producers in front of KafScale brokers; this build can only refuse them",
+        "Idempotent producers in front of KafScale brokers: refuse them, or accept them with at-least-once",
     ),
     Setting::new(
         LIMITS,

@@ -135,7 +135,6 @@ fn wrong_values_stop_the_start_and_are_named() {
         ("KAFSCALE_PROXY_BACKEND_RETRIES", "six"),
         ("KAFSCALE_PROXY_LFS_ENABLED", "maybe"),
         ("KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS", "on"),
-        ("KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS", "accept"),
         ("KAFSCALE_LFS_PROXY_UPLOAD_SESSION_TTL_SEC", "1h"),
         ("KAFSCALE_LFS_PROXY_CHECKSUM_ALGO", "sha1"),
         ("KAFSCALE_LFS_PROXY_MAX_BLOB_SIZE", "5GiB"),

@@ -53,7 +53,7 @@ pub(super) fn put_raw(out: &mut Vec<u8>, bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use kafscale_proxy_core::ClusterKind;
+    use kafscale_proxy_core::ClusterConfig;
     use kafscale_proxy_core::kafka::advertised;
 
     use super::*;
@@ -62,11 +62,10 @@ mod tests {
     /// Otherwise targets would look at refusals only.
     #[test]
     fn honest_requests_are_answered() {
-        for (api, versions) in advertised(ClusterKind::KafScale) {
+        for (api, versions) in advertised(&ClusterConfig::default()) {
             // Produce 0 to 2 are refused on purpose.
-            let lowest = if *api == ApiKey::Produce { 3 } else { versions.min };
-            for one in
-                exchanges().iter().filter(|one| one.api == *api && (lowest..=versions.max).contains(&one.version))
+            let lowest = if api == ApiKey::Produce { 3 } else { versions.min };
+            for one in exchanges().iter().filter(|one| one.api == api && (lowest..=versions.max).contains(&one.version))
             {
                 let mut shard = LoneShard::new(|asked| honest_answer(asked).map_or(Does::Close, Does::Write));
                 let client = shard.connect();

@@ -187,7 +187,7 @@ impl RequestMachine for OffsetFetch {
         match answer {
             Answer::CommittedPartitions(committed) => self.committed(ctx, cluster, committed, steps),
             // A guess could make a consumer skip or repeat records: it looks for its coordinator and asks again.
-            Answer::Unreadable(_) | Answer::Learned | Answer::Generation(_) => {
+            Answer::Unreadable(_) | Answer::Learned | Answer::Generation(_) | Answer::ProducerId(_) => {
                 self.refuse(ErrorCode::NOT_COORDINATOR, steps);
             }
         }
