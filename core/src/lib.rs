@@ -63,4 +63,4 @@ pub use lfs::checksum::Algorithm;
 pub use lfs::{DURATION_BUCKETS_MS, DurationHistogram, LfsStats, TopicStats};
 pub use listener::Stats as ListenerStats;
 pub use proxy::Proxy;
-pub use stats::{BudgetStats, KnowledgeStats, RequestStats, RetryReason, RetryStats, Stats};
+pub use stats::{BudgetStats, KnowledgeStats, RequestStats, RetryReason, RetryStats, SoftwareStats, Stats};

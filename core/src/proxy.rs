@@ -178,6 +178,7 @@ impl Proxy {
             operations: self.operations.len(),
             exchanges: self.exchanges.len(),
             listener: self.listener.stats(),
+            software: self.listener.software(),
             lfs: self.lfs.as_ref().map(Lfs::stats),
         }
     }

@@ -1,6 +1,7 @@
 //! A view of the machine's counters and levels. Written by the parts, read by metrics and tests, and nothing is
 //! ever decided by them.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::kafka::ApiKey;
@@ -15,8 +16,29 @@ pub struct Stats<'a> {
     pub exchanges: usize,
     /// Kafka listener.
     pub listener: listener::Stats,
+    /// Which client libraries are connected.
+    pub software: &'a [SoftwareStats],
     /// LFS API; `None` when it is off.
     pub lfs: Option<&'a lfs::LfsStats>,
+}
+
+/// Clients of one kind that are connected, as they say of themselves (KIP-511).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SoftwareStats {
+    /// Name of the library; `unknown` of clients that have not said it, `other` of those beyond the first hundred.
+    pub name: String,
+    /// Its version, may be empty.
+    pub version: String,
+    /// Connected now.
+    pub clients: usize,
+}
+
+/// Name and version.
+impl fmt::Display for SoftwareStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if self.version.is_empty() { Ok(()) } else { write!(f, " {}", self.version) }
+    }
 }
 
 /// How old the proofs are that routes rest on.

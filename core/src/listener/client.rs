@@ -24,6 +24,7 @@ use crate::listener::not_ready::not_ready;
 use crate::listener::pool::{Outbound, Pool, PoolEvent, Ticket, Wires};
 use crate::listener::produce::{ProduceSteps, Producer};
 use crate::listener::request::{Decision, Fate, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
+use crate::listener::software::Software;
 use crate::listener::{RequestId, Shared};
 use crate::planted::{Bug, planted};
 use crate::stats::RetryReason;
@@ -129,6 +130,7 @@ enum Life {
 pub(super) struct Client {
     id: ClientId,
     peer: SocketAddr,
+    software: Software,
     life: Life,
     reading: Reading,
     slots: VecDeque<Slot>,
@@ -158,6 +160,7 @@ impl Client {
         Self {
             id,
             peer,
+            software: env.shared.software.connected(),
             life: Life::Serving,
             reading: Reading::new(Splitter::for_requests(env.ctx.config.listener.request_max_bytes)),
             slots: VecDeque::new(),
@@ -215,7 +218,8 @@ impl Client {
 
     /// The client has taken nothing of its answers for as long as it may. Its requests hold memory and its brokers wait.
     pub(super) fn on_blocked_timer(&mut self, env: &mut Env<'_, '_>) {
-        tracing::warn!(client = self.id.0, peer = %self.peer, "client takes no answers, connection closed");
+        let software = env.shared.software.show(self.software);
+        tracing::warn!(client = self.id.0, peer = %self.peer, %software, "client takes no answers, connection closed");
         self.finish(env);
         self.settle(env);
     }
@@ -223,6 +227,7 @@ impl Client {
     /// The socket is gone.
     pub(super) fn closed(&mut self, env: &mut Env<'_, '_>) {
         self.life = Life::Departed;
+        env.shared.software.disconnected(self.software);
         self.reading.leave(self.id, env);
         env.ctx.timers.clear(Timer::ClientTurn(self.id));
         env.ctx.timers.clear(Timer::ClientBlocked(self.id));
@@ -322,7 +327,8 @@ impl Client {
     pub(super) fn on_frame_timer(&mut self, env: &mut Env<'_, '_>) {
         if let Some(reason) = self.reading.on_timer(self.id, env) {
             let reason = reason.text();
-            tracing::warn!(client = self.id.0, peer = %self.peer, reason, "request given up, connection closed");
+            let software = env.shared.software.show(self.software);
+            tracing::warn!(client = self.id.0, peer = %self.peer, %software, reason, "request given up, connection closed");
             self.end(env);
         }
     }
@@ -434,8 +440,15 @@ impl Client {
         self.held += size;
         let mut slot =
             Slot { request, size, reserved, correlation_id: 0, api: None, retry: None, state: State::Producing };
-        match admit(&env.ctx.config.cluster, frame) {
+        match admit(&env.ctx.config.cluster, env.shared.software.show(self.software), frame) {
             Admission::Answered(reply) => {
+                self.slots.push_back(slot);
+                self.answer(env, request, reply);
+            }
+            Admission::Introduced(introduction, reply) => {
+                self.software = env.shared.software.introduced(self.software, introduction);
+                let software = env.shared.software.show(self.software);
+                tracing::debug!(client = self.id.0, peer = %self.peer, %software, "client says what it is");
                 self.slots.push_back(slot);
                 self.answer(env, request, reply);
             }
@@ -480,7 +493,8 @@ impl Client {
     /// There is no honest answer.
     fn refuse(&mut self, env: &mut Env<'_, '_>, request: RequestId) {
         let api = self.position(request).and_then(|position| self.slots[position].api);
-        tracing::warn!(client = self.id.0, peer = %self.peer, ?api, "request does not decode, connection closed");
+        let software = env.shared.software.show(self.software);
+        tracing::warn!(client = self.id.0, peer = %self.peer, %software, ?api, "request does not decode, connection closed");
         self.answer(env, request, Reply::Close);
     }
 
@@ -624,7 +638,8 @@ impl Client {
                 self.producer.on_silent(env.ctx, env.cluster, request, part, &mut self.produced);
             }
             PoolEvent::SilentLost => {
-                tracing::warn!(client = self.id.0, "records without acknowledgement were lost, connection closed");
+                let software = env.shared.software.show(self.software);
+                tracing::warn!(client = self.id.0, %software, "records without acknowledgement were lost, connection closed");
                 self.finish(env);
             }
         }

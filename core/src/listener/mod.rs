@@ -29,6 +29,7 @@ pub(crate) mod request;
 mod rig;
 mod routes;
 mod search;
+mod software;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -40,13 +41,14 @@ use crate::config::ListenerConfig;
 use crate::context::Context;
 use crate::error::DriverMisuse;
 use crate::input::{self, BrokerConnectionId, ClientId};
-use crate::stats::{BudgetStats, RequestStats, RetryStats};
+use crate::stats::{BudgetStats, RequestStats, RetryStats, SoftwareStats};
 use crate::timers::Timer;
 use client::{Client, Env};
 use frame_memory::FrameMemory;
 #[cfg(test)]
 pub(crate) use lanes::LIFECYCLE as LANE_LIFECYCLE;
 pub(crate) use request::Decision;
+use software::SoftwareTable;
 
 /// A request of a Kafka client, unique for the lifetime of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +65,7 @@ struct Shared {
     requests_by_api: RequestStats,
     retries: RetryStats,
     failed_dials: u64,
+    software: SoftwareTable,
 }
 
 impl Shared {
@@ -126,6 +129,7 @@ impl Listener {
                 requests_by_api: RequestStats::default(),
                 retries: RetryStats::default(),
                 failed_dials: 0,
+                software: SoftwareTable::new(),
             },
             draining: false,
             turned_away_total: 0,
@@ -284,6 +288,11 @@ impl Listener {
             frames: self.shared.memory.stats(),
             clients_max: self.connections_max,
         }
+    }
+
+    /// Which client libraries are connected.
+    pub(crate) fn software(&self) -> &[SoftwareStats] {
+        self.shared.software.rows()
     }
 
     /// Lets a client act, then those that wait for the room it has given back.

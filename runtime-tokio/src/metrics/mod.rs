@@ -19,7 +19,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use kafscale_proxy_core::{KnowledgeStats, LfsStats, ListenerStats, Monotonic, Proxy};
+use kafscale_proxy_core::{KnowledgeStats, LfsStats, ListenerStats, Monotonic, Proxy, SoftwareStats};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -40,6 +40,8 @@ pub(crate) struct ShardStats {
     /// Operations that are not completed.
     pub(crate) operations: usize,
     pub(crate) listener: ListenerStats,
+    /// Client libraries that are connected.
+    pub(crate) software: Vec<SoftwareStats>,
     /// `None` while LFS is off.
     pub(crate) lfs: Option<LfsStats>,
     pub(crate) knowledge: KnowledgeStats,
@@ -62,6 +64,7 @@ impl ShardStats {
         Self {
             operations: stats.operations,
             listener: stats.listener,
+            software: stats.software.to_vec(),
             lfs: stats.lfs.cloned(),
             knowledge: machine.knowledge(now),
             ..Self::default()

@@ -235,6 +235,16 @@ fn kafka(page: &mut Page, shards: &[Shard<'_>]) {
             ([("server", "http")], sum(|stats| stats.http_connections as u64)),
         ],
     );
+    let mut by_software: std::collections::BTreeMap<_, usize> = std::collections::BTreeMap::new();
+    for row in shards.iter().flat_map(|shard| &shard.stats.software).filter(|row| row.clients > 0) {
+        *by_software.entry((row.name.clone(), row.version.clone())).or_default() += row.clients;
+    }
+    page.gauge(
+        "kafscale_proxy_kafka_clients",
+        "Connected Kafka clients, by the library that they say they are (KIP-511); unknown have not said it, other are \
+         those beyond the first hundred of a shard",
+        by_software.into_iter().map(|((name, version), clients)| ([("software", name), ("version", version)], clients)),
+    );
     let mut by_api = std::collections::BTreeMap::new();
     for (api, count) in shards.iter().flat_map(|shard| shard.stats.listener.requests_by_api.iter()) {
         *by_api.entry(api.map_or_else(|| "unknown".to_owned(), |api| format!("{api:?}"))).or_default() += count;

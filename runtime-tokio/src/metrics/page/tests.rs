@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kafscale_proxy_core::{BudgetStats, KnowledgeStats, LfsStats, TopicStats};
+use kafscale_proxy_core::{BudgetStats, KnowledgeStats, LfsStats, SoftwareStats, TopicStats};
 
 use super::super::process_stats::Usage;
 use super::*;
@@ -66,8 +66,11 @@ fn page() -> String {
         partition_leases_age: Some(Duration::from_millis(2_500)),
         group_leases_age: None,
     };
-    let first = ShardStats { lfs: Some(lfs()), knowledge, tasks: 5, ..ShardStats::default() };
+    let software = |version: &str, clients| SoftwareStats { name: "sarama".into(), version: version.into(), clients };
+    let mut first = ShardStats { lfs: Some(lfs()), knowledge, tasks: 5, ..ShardStats::default() };
+    first.software = vec![software("1.61", 2), software("1.60", 0)];
     let mut second = ShardStats { lfs: Some(lfs()), tasks: 7, ..ShardStats::default() };
+    second.software = vec![software("1.61", 1)];
     second.listener.turned_away = 9;
     second.busy = Duration::from_millis(1_250);
     let usage = Usage { cpu: Duration::from_secs(2), threads: 3, virtual_bytes: 4, resident_bytes: 5 };
@@ -109,6 +112,7 @@ fn shards_are_summed_where_they_have_no_label() {
         ("kafscale_proxy_budget_refusals_total{shard=\"2\",budget=\"kafka_connections\"}", 9.0),
         ("kafscale_proxy_shard_busy_seconds_total{shard=\"2\"}", 1.25),
         ("kafscale_proxy_shard_stats_age_seconds{shard=\"2\"}", 8.0),
+        ("kafscale_proxy_kafka_clients{software=\"sarama\",version=\"1.61\"}", 3.0),
         ("kafscale_proxy_shards", 3.0),
     ] {
         assert_eq!(value(series), Some(expected), "{series}");
