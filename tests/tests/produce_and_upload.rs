@@ -41,11 +41,20 @@ fn produce(partition: i32, value: &'static [u8]) -> ProduceRequest {
 
 /// Sends one batch and gives the code and offset that the client got.
 fn produce_one(world: &mut World, client: ClientId, partition: i32, value: &'static [u8]) -> (ErrorCode, i64) {
-    world.send(client, 9, &produce(partition, value), true);
+    let request = produce(partition, value);
+    let records = request.topic_data[0].partition_data[0].records.clone().expect("it has a batch");
+    let batch = world.judges.order.sent(client, TOPIC, partition, &records, true);
+    world.send(client, 9, &request, true);
     world.run_until(SOON, "the produce is answered", |world| world.client(client).awaited() == 0);
     let answer: ProduceResponse = world.take_answer(client, 9).expect("an answer has come");
     let partition = &answer.responses[0].partition_responses[0];
+    assert_eq!(world.judges.order.answered(batch, partition.error_code, partition.base_offset), None);
+    nothing_is_broken(world);
     (partition.error_code, partition.base_offset)
+}
+
+fn nothing_is_broken(world: &World) {
+    assert_eq!(world.judges.violations(), []);
 }
 
 fn upload(world: &mut World, body: &[u8], end: BodyEnd) -> ExchangeId {
@@ -84,6 +93,7 @@ fn the_main_job(seed: u64) -> World {
     assert_eq!(envelope["sha256"], digest.as_str());
     assert_eq!(envelope["size"], 20_000);
     world.run(Duration::from_secs(1));
+    nothing_is_broken(&world);
     world
 }
 
@@ -125,6 +135,7 @@ fn an_owner_that_refuses_costs_the_client_nothing() {
     assert_eq!(world.deletes.len(), 1, "no record can refer to the refused blob");
     assert_eq!(world.s3.model.objects().count(), 1);
     assert_eq!(world.deletes.referred(&world.log), Vec::<String>::new());
+    nothing_is_broken(&world);
 }
 
 #[test]
@@ -138,6 +149,7 @@ fn a_lost_acknowledgement_keeps_the_blob() {
     assert_eq!(envelopes(&world.log).len(), 2, "the record was appended");
     assert_eq!(check_blobs(&world.log, &world.s3), []);
     assert!(world.deletes.is_empty());
+    nothing_is_broken(&world);
 }
 
 #[test]
@@ -149,5 +161,6 @@ fn a_body_that_breaks_off_is_never_published() {
         assert_eq!(envelopes(&world.log).len(), 1, "cut after {length}");
         assert_eq!(world.s3.model.uploads().count(), 0, "cut after {length}: the upload is aborted");
         assert_eq!(world.s3.model.objects().count(), 1, "cut after {length}: nothing is left");
+        nothing_is_broken(&world);
     }
 }

@@ -44,6 +44,10 @@ impl World {
     fn carry_out_client(&mut self, shard: usize, order: effects::Client) {
         match order {
             effects::Client::Write { client, bytes } => {
+                if self.clients.get(&client).is_some_and(|open| open.machine.was_closed_by_proxy()) {
+                    let fault = format!("{client:?} is written to after it was closed");
+                    self.judges.violated("answers", self.timeline.now().monotonic, fault);
+                }
                 // One that has vanished takes nothing more.
                 if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) {
                     if let Err(fault) = open.machine.received(&bytes) {
@@ -341,5 +345,29 @@ impl World {
             effects::TempFile::Remove { file } => return files.remove_file(file),
         };
         self.fact(HOP, shard, Input::TempFile(told));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use kafscale_proxy_core::Config;
+
+    use super::*;
+    use crate::world::Plan;
+
+    #[test]
+    fn a_client_may_be_written_to_until_the_proxy_has_closed_it() {
+        let plan =
+            Plan { seed: 1, config: Config::default(), shards: 1, brokers: 1, topics: vec![], min_part_bytes: 1 };
+        let mut world = World::new(plan);
+        let (gone, closed) = (world.connect(0), world.connect(0));
+        let write = |client| Effect::Client(effects::Client::Write { client, bytes: Bytes::from_static(&[0]) });
+        world.vanish(gone);
+        world.carry_out(0, Effects::from([write(gone), write(closed)]));
+        world.carry_out(0, Effects::from([Effect::Client(effects::Client::Close { client: closed })]));
+        assert_eq!(world.judges.violations(), []);
+        world.carry_out(0, Effects::from([write(closed)]));
+        assert_eq!(world.judges.violations().len(), 1, "{:?}", world.judges.violations());
     }
 }

@@ -13,6 +13,15 @@ const WINDOW: usize = 300;
 /// Above so many bytes that wait the driver says that a client is clogged.
 const HIGH_WATERMARK: usize = 1_500;
 
+/// Who ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The client, or the death of the process: its shard may not know it yet.
+    Vanished,
+    /// The proxy: it writes nothing more.
+    Closed,
+}
+
 /// What the driver says of a client that does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeldBack {
@@ -31,7 +40,7 @@ pub struct KafkaClient {
     answers: VecDeque<(i32, Bytes)>,
     /// So many of the oldest answers were there before it read them.
     late: usize,
-    closed: bool,
+    end: Option<End>,
     stands_still: bool,
     /// Written to it since it stands still.
     unread: BytesMut,
@@ -49,7 +58,7 @@ impl Default for KafkaClient {
             splitter: Splitter::for_responses(ANSWER_MAX_BYTES),
             answers: VecDeque::new(),
             late: 0,
-            closed: false,
+            end: None,
             stands_still: false,
             unread: BytesMut::new(),
             held_back: Vec::new(),
@@ -138,17 +147,27 @@ impl KafkaClient {
     /// What the driver reads next of what it has sent, if it reads at all.
     pub(super) fn read(&mut self, most: usize) -> Option<BytesMut> {
         let bytes = self.unsent.len().min(most);
-        (bytes > 0 && !self.paused && !self.closed).then(|| self.unsent.split_to(bytes))
+        (bytes > 0 && !self.paused && !self.is_closed()).then(|| self.unsent.split_to(bytes))
     }
 
-    /// The connection has ended.
-    pub fn closed(&mut self) {
-        self.closed = true;
+    /// The client goes away.
+    pub(super) fn vanishes(&mut self) {
+        self.end.get_or_insert(End::Vanished);
+    }
+
+    /// The proxy closes the connection.
+    pub(super) fn closed(&mut self) {
+        self.end.get_or_insert(End::Closed);
+    }
+
+    /// Whether the proxy closed the connection, so that it must not write any more.
+    pub(super) fn was_closed_by_proxy(&self) -> bool {
+        self.end == Some(End::Closed)
     }
 
     /// Whether the connection has ended.
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.end.is_some()
     }
 
     /// Requests whose answers have not come.

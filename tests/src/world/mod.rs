@@ -281,7 +281,7 @@ impl World {
     /// A client goes away without a word.
     pub fn vanish(&mut self, client: ClientId) {
         let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) else { return };
-        open.machine.closed();
+        open.machine.vanishes();
         let shard = open.shard;
         self.fact(FIN, shard, Input::Client(inputs::Client::Closed { client }));
     }

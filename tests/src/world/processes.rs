@@ -142,7 +142,7 @@ impl World {
         self.s3.forget_shard(shard);
         for (id, client) in self.clients.iter_mut().filter(|(_, client)| client.shard == shard) {
             if !client.machine.is_closed() {
-                client.machine.closed();
+                client.machine.vanishes();
                 self.news.insert(*id);
             }
         }

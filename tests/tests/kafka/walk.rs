@@ -9,6 +9,7 @@ use kafscale_proxy_core::kafka::ErrorCode;
 use kafscale_proxy_core::model::broker::Fault;
 use kafscale_proxy_core::model::{Fate, Link};
 use kafscale_proxy_core::{ClusterConfig, Config, ListenerConfig};
+use kafscale_proxy_tests::world::invariants::Violation;
 use kafscale_proxy_tests::world::{Plan, World};
 
 use crate::person::{Batch, PARTITIONS, Person, TOPIC, read_batches};
@@ -73,6 +74,7 @@ impl Walk {
         if !is_traced() {
             walk.world.trace.switch_off();
         }
+        walk.world.judges.routing.faults_come_unannounced();
         walk.world.run(Duration::from_secs(1));
         while walk.people.len() < PEOPLE {
             let person = walk.arrive();
@@ -303,6 +305,8 @@ impl Walk {
         }
         seen.requests += self.world.knowledge.requests();
         assert_eq!(self.world.knowledge.violations(), [""; 0]);
+        let broken = self.world.judges.violations().iter().filter(|violation| violation.invariant != "order");
+        assert_eq!(broken.collect::<Vec<_>>(), Vec::<&Violation>::new());
         self.leave_nothing(&reader);
     }
 

@@ -128,6 +128,7 @@ pub(crate) fn rest(world: &mut World, what: &str) {
 
 /// What must hold whenever nothing is going on.
 pub(crate) fn check(world: &World, what: &str) {
+    assert_eq!(world.judges.violations(), [], "{what}");
     assert_eq!(check_blobs(&world.log, &world.s3), [], "{what}: I1");
     assert_eq!(world.deletes.referred(&world.log), Vec::<String>::new(), "{what}: I2");
     let (left, stats) = (leftovers(&world.log, &world.s3), stats(world));

@@ -112,6 +112,7 @@ fn uploads_among_faults() {
         lfs.upload_memory_bytes = 5 * PART;
         lfs.download_disk_bytes = 8 * PART as u64;
         let mut world = World::new(Plan { seed, config, shards: 1, brokers: 3, topics, min_part_bytes: 1 });
+        world.judges.routing.faults_come_unannounced();
         world.run(Duration::from_secs(1));
         let mut uploads = Vec::new();
         for _ in 0..UPLOADS {

@@ -51,6 +51,8 @@ pub struct Routing {
     brokers: BTreeMap<usize, Health>,
     /// Brokers for which a fault waits that strikes at an unknown moment: they may refuse or break at any time.
     spoiled: BTreeSet<usize>,
+    /// Nobody says when a fault begins or ends, so that nothing can be judged.
+    unannounced: bool,
     snapshot: Revision,
     /// Since when the snapshot lists no broker, if it does not.
     brokerless: Option<Monotonic>,
@@ -100,6 +102,11 @@ impl Routing {
         self.spoiled.insert(broker);
     }
 
+    /// From now on faults come and go of which this judge is not told: it says nothing any more.
+    pub fn faults_come_unannounced(&mut self) {
+        self.unannounced = true;
+    }
+
     /// Whether neither the shard's way to etcd nor any broker is in trouble, or was not long ago.
     pub(super) fn is_calm(&self, shard: usize, now: Monotonic) -> bool {
         // The first look around comes before the first client: the start of the world is calm.
@@ -107,7 +114,10 @@ impl Routing {
             let from_the_start = health.troubles == 0 && health.ended_at == Monotonic::ZERO;
             from_the_start || health.is_calm(now)
         };
-        self.spoiled.is_empty() && self.shards.get(&shard).is_none_or(calm) && self.brokers.values().all(calm)
+        !self.unannounced
+            && self.spoiled.is_empty()
+            && self.shards.get(&shard).is_none_or(calm)
+            && self.brokers.values().all(calm)
     }
 
     /// How many writes could be judged.
@@ -117,7 +127,7 @@ impl Routing {
 
     /// What is wrong with writing something to any broker.
     pub(super) fn of_any(&self, shard: usize, now: Monotonic) -> Option<String> {
-        let since = self.brokerless?;
+        let since = self.brokerless.filter(|_| !self.unannounced)?;
         let calm = self.shards.get(&shard).copied().unwrap_or_default().is_calm(now);
         (calm && now.since(since) > SEEN)
             .then(|| format!("shard {shard} writes; the snapshot is empty since {since:?}"))
@@ -136,7 +146,8 @@ impl Routing {
         let lease = self.leases.get(&key)?;
         let owner = lease.owner?;
         let calm = |health: Option<&Health>| health.copied().unwrap_or_default().is_calm(now);
-        if self.spoiled.contains(&owner)
+        if self.unannounced
+            || self.spoiled.contains(&owner)
             || now.since(lease.since) <= SEEN
             || !calm(self.shards.get(&shard))
             || !calm(self.brokers.get(&owner))
