@@ -84,10 +84,15 @@ pub(in crate::world) fn key_in_envelope(request: &[u8]) -> Option<String> {
     Some(key.to_owned())
 }
 
+/// Whether a code says that nothing was written: LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
+/// UNKNOWN_LEADER_EPOCH.
+pub(super) fn proves_absence(code: ErrorCode) -> bool {
+    [5, 6, 74, 75].contains(&code.0)
+}
+
 pub(super) fn proves_nothing_was_written(answer: &Bytes) -> bool {
     let Ok((_, body_at)) = ResponseHeader::decode(answer, ApiKey::Produce, VERSION) else { return false };
     let Ok(response) = ProduceResponse::decode(&answer.slice(body_at..), VERSION) else { return false };
     let mut codes = response.responses.iter().flat_map(|topic| &topic.partition_responses).map(|one| one.error_code);
-    let refusals = [ErrorCode(5), ErrorCode(6), ErrorCode(74), ErrorCode(75)];
-    codes.next().is_some_and(|code| refusals.contains(&code)) && codes.next().is_none()
+    codes.next().is_some_and(|code| proves_absence(code)) && codes.next().is_none()
 }

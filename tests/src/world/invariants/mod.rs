@@ -61,7 +61,7 @@ pub struct Violation {
 pub struct Judges {
     /// I3.
     pub freshness: Freshness,
-    /// I4 and I5.
+    /// I5 and I10.
     pub order: Order,
     /// Requests reach the owner.
     pub routing: Routing,
@@ -177,7 +177,9 @@ impl Judges {
 
     /// Brokers may have added to the log.
     pub(super) fn appended(&mut self, log: &SharedLog, now: Monotonic) {
-        for fault in self.order.look(log) {
+        let (uploads, topics) = (&self.uploads, &self.topics);
+        let faults = self.order.look(log, |key| topics.wanted(uploads.exchange(key)?));
+        for fault in faults {
             self.violated("order", now, fault);
         }
     }

@@ -1,5 +1,5 @@
-//! I5 and the second half of I4: what stands in the log is what clients sent, once, in their order, and what was
-//! acknowledged stands there.
+//! I5 and I10: what stands in the log is what clients sent, once, in their order, and what was acknowledged stands there;
+//! what was refused does not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use kafscale_proxy_core::inputs::{BrokerConnectionId, ClientId};
 use kafscale_proxy_core::kafka::ErrorCode;
 use kafscale_proxy_core::model::broker::SharedLog;
 
-use super::deletes::key_in_envelope;
+use super::deletes::{key_in_envelope, proves_absence};
 
 /// Brokers write the base offset of a batch, its first field, and nothing else.
 const BASE_OFFSET_BYTES: usize = 8;
@@ -26,6 +26,18 @@ enum Fate {
     Answered(ErrorCode),
     /// Nobody will ever tell: acks 0, or the connection has ended.
     Untold,
+}
+
+impl Batch {
+    /// What is wrong with a batch that its client was told of as refused, if it is there.
+    fn refused_and_there(&self) -> Option<String> {
+        match (self.fate, self.appended) {
+            (Fate::Answered(code), Some(offset)) if proves_absence(code) => {
+                Some(format!("was refused with code {}, and stands in the log at {offset}", code.0))
+            }
+            (Fate::Answered(_) | Fate::Awaited | Fate::Untold, _) => None,
+        }
+    }
 }
 
 struct Batch {
@@ -83,8 +95,10 @@ impl Order {
     pub fn answered(&mut self, id: BatchId, code: ErrorCode, base_offset: i64) -> Option<String> {
         let batch = &mut self.batches[id.0];
         batch.fate = Fate::Answered(code);
-        (code == ErrorCode::NONE && batch.appended != Some(base_offset))
-            .then(|| format!("{id:?} was acknowledged at offset {base_offset} and stands at {:?}", batch.appended))
+        if code == ErrorCode::NONE && batch.appended != Some(base_offset) {
+            return Some(format!("{id:?} was acknowledged at offset {base_offset} and stands at {:?}", batch.appended));
+        }
+        batch.refused_and_there().map(|fault| format!("{id:?} {fault}"))
     }
 
     /// A client has ended: nobody learns what became of these.
@@ -119,8 +133,13 @@ impl Order {
         self.envelopes.contains(key)
     }
 
-    /// Looks at what was added to the log.
-    pub(super) fn look(&mut self, log: &SharedLog) -> Vec<String> {
+    /// Looks at what was added to the log. `wanted` knows the topic, and the partition if it is known, of the upload that made
+    /// an object.
+    pub(super) fn look(
+        &mut self,
+        log: &SharedLog,
+        wanted: impl Fn(&str) -> Option<(String, Option<i32>)>,
+    ) -> Vec<String> {
         let mut faults = Vec::new();
         for (topic, partition, stored) in log.partitions() {
             let segments = stored.segments();
@@ -130,18 +149,34 @@ impl Order {
             let seen = self.looked_at.entry((topic.to_owned(), partition)).or_default();
             let from = std::mem::replace(seen, segments.len());
             for segment in &segments[from..] {
-                match self.by_content.get(&segment.records[BASE_OFFSET_BYTES..]).copied() {
-                    Some(id) => faults.extend(self.stands(id, topic, partition, segment.base_offset)),
+                faults.extend(match self.by_content.get(&segment.records[BASE_OFFSET_BYTES..]).copied() {
+                    Some(id) => self.stands(id, topic, partition, segment.base_offset),
                     None => match key_in_envelope(&segment.records) {
-                        Some(key) => {
-                            self.envelopes.insert(key);
-                        }
-                        None => faults.push(format!("{topic}/{partition} holds a batch that nobody sent")),
+                        Some(key) => self.has_record(key.clone(), topic, partition, wanted(&key)),
+                        None => Some(format!("{topic}/{partition} holds a batch that nobody sent")),
                     },
-                }
+                });
             }
         }
         faults
+    }
+
+    /// A record that refers to an object stands in the log; gives what is wrong with that.
+    fn has_record(
+        &mut self,
+        key: String,
+        topic: &str,
+        partition: i32,
+        wanted: Option<(String, Option<i32>)>,
+    ) -> Option<String> {
+        if !self.envelopes.insert(key.clone()) {
+            return Some(format!("the record of {key} stands twice, now in {topic}/{partition}"));
+        }
+        let (wanted_topic, wanted_partition) = wanted?;
+        let elsewhere = wanted_topic != topic || wanted_partition.is_some_and(|index| index != partition);
+        elsewhere.then(|| {
+            format!("the record of {key} for {wanted_topic}/{wanted_partition:?} stands in {topic}/{partition}")
+        })
     }
 
     fn stands(&mut self, id: BatchId, topic: &str, partition: i32, offset: i64) -> Option<String> {
@@ -152,19 +187,95 @@ impl Order {
         if let Some(before) = batch.appended.replace(offset) {
             return Some(format!("{id:?} stands in {topic}/{partition} twice, at {before} and {offset}"));
         }
-        // A batch of which nobody knows may still arrive, for a slow broker does not look at the socket. Its client may
-        // wait for the other partitions of the request still.
-        let late = batch.fate != Fate::Awaited || batch.way == Way::Lost;
+        if let Some(fault) = batch.refused_and_there() {
+            return Some(format!("{id:?} {fault}"));
+        }
+        let (fate, way) = (batch.fate, batch.way);
         let place = (batch.client, topic.to_owned(), partition);
         match self.last.get(&place).copied() {
-            Some(last) if last > id && !late => {
-                Some(format!("{id:?} stands in {topic}/{partition} behind the later {last:?} of {:?}", place.0))
+            Some(last) if last > id => {
+                // A batch of which nobody knows may still arrive, for a slow broker does not look at the socket. Its client
+                // may wait for the other partitions of the request still. Along one connection nothing overtakes.
+                let given_up = fate != Fate::Awaited && way != self.batches[last.0].way;
+                (way != Way::Lost && !given_up)
+                    .then(|| format!("{id:?} stands in {topic}/{partition} behind the later {last:?} of {:?}", place.0))
             }
-            Some(last) if last > id => None,
             Some(_) | None => {
                 self.last.insert(place, id);
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: ClientId = ClientId(1);
+    const CARRIERS: [Carrier; 2] = [(0, BrokerConnectionId(1)), (0, BrokerConnectionId(2))];
+    const REFUSED: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
+    const TIMED_OUT: ErrorCode = ErrorCode(7);
+
+    fn records(number: u8) -> Bytes {
+        Bytes::from([&[0; BASE_OFFSET_BYTES][..], &[number]].concat())
+    }
+
+    /// Two batches of one client, written to these connections.
+    fn two(carriers: [Carrier; 2]) -> (Order, [BatchId; 2]) {
+        let mut order = Order::default();
+        let ids = [1, 2].map(|number| order.sent(CLIENT, "t", 0, &records(number), true));
+        order.written(carriers[0], &records(1));
+        order.written(carriers[1], &records(2));
+        (order, ids)
+    }
+
+    #[test]
+    fn what_excuses_a_batch_behind_a_later_one() {
+        let [one, other] = CARRIERS;
+        let (lost, answered) = (true, Some(TIMED_OUT));
+        let cases = [
+            ([one, other], false, None, false),
+            ([one, one], false, None, false),
+            ([one, other], false, answered, true),
+            ([one, one], false, answered, false),
+            ([one, other], lost, None, true),
+            ([one, one], lost, answered, true),
+        ];
+        for (carriers, lost, answered, excused) in cases {
+            let (mut order, [first, second]) = two(carriers);
+            assert_eq!(order.stands(second, "t", 0, 0), None);
+            if let Some(code) = answered {
+                assert_eq!(order.answered(first, code, -1), None);
+            }
+            if lost {
+                order.connection_ended(carriers[0]);
+            }
+            let fault = order.stands(first, "t", 0, 1);
+            assert_eq!(fault.is_none(), excused, "{carriers:?} {lost} {answered:?}: {fault:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_that_was_refused_is_not_in_the_log() {
+        for (code, is_fault) in [(REFUSED, true), (ErrorCode(5), true), (ErrorCode(75), true), (TIMED_OUT, false)] {
+            let (mut order, [first, second]) = two(CARRIERS);
+            assert_eq!(order.stands(first, "t", 0, 0), None);
+            assert_eq!(order.answered(first, code, -1).is_some(), is_fault, "{code:?} for what stands there");
+            assert_eq!(order.answered(second, code, -1), None);
+            assert_eq!(order.stands(second, "t", 0, 1).is_some(), is_fault, "{code:?}, and then it stands there");
+        }
+    }
+
+    #[test]
+    fn a_record_of_an_object_stands_once_and_where_it_was_wanted() {
+        let mut order = Order::default();
+        let wanted = |topic: &str, partition| Some((topic.to_owned(), partition));
+        assert_eq!(order.has_record("a".into(), "t", 1, wanted("t", Some(1))), None);
+        assert_eq!(order.has_record("b".into(), "t", 1, wanted("t", None)), None);
+        assert_eq!(order.has_record("c".into(), "t", 1, None), None);
+        assert!(order.has_record("a".into(), "t", 1, wanted("t", Some(1))).is_some(), "twice");
+        assert!(order.has_record("d".into(), "t", 1, wanted("t", Some(2))).is_some(), "another partition");
+        assert!(order.has_record("e".into(), "u", 1, wanted("t", None)).is_some(), "another topic");
     }
 }

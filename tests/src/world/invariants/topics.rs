@@ -125,6 +125,12 @@ impl Topics {
         }
     }
 
+    /// The topic, and the partition if it was named, for which an exchange uploads.
+    pub(super) fn wanted(&self, exchange: ExchangeId) -> Option<(String, Option<i32>)> {
+        let Upload { topic, partition, .. } = self.uploads.get(&exchange)?;
+        Some((topic.clone(), partition.and_then(|index| i32::try_from(index).ok())))
+    }
+
     /// What is wrong with handing over the record of this object, which the exchange made, now.
     pub(super) fn publishing(&self, key: &str, exchange: ExchangeId, now: Monotonic) -> Option<String> {
         let Upload { requested, topic, .. } = self.uploads.get(&exchange)?;
