@@ -5,7 +5,7 @@ use kafscale_proxy_core::Monotonic;
 use kafscale_proxy_core::inputs::ExchangeId;
 
 use super::scenario::{Manner, PART, TOPICS};
-use crate::world::invariants::{Uploads, envelopes};
+use crate::world::invariants::{Uploads, envelopes, sha256_hex};
 use crate::world::{BodyEnd, HttpClient, World};
 
 /// A client gives its body in pieces of this size.
@@ -16,12 +16,30 @@ const SLOWNESS: std::time::Duration = std::time::Duration::from_millis(1_500);
 /// What an exchange is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Purpose {
-    Upload {
-        good: bool,
-    },
+    Upload(Sent),
     /// The bytes that a good answer has; none: a good answer is none.
     Download(Option<Bytes>),
     Probe,
+}
+
+/// The body of an upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sent {
+    /// It comes whole, and is what its head promises.
+    good: bool,
+    size: usize,
+    sha256: String,
+}
+
+impl Sent {
+    /// What is wrong with an answer of 200.
+    fn is_belied_by(&self, answer: &serde_json::Value) -> Option<String> {
+        if !self.good {
+            return Some("200 for a body that broke off, or has another checksum".into());
+        }
+        let same = answer["size"] == self.size && answer["sha256"] == self.sha256.as_str();
+        (!same).then(|| format!("{answer} for {} bytes with SHA-256 {}", self.size, self.sha256))
+    }
 }
 
 /// One exchange.
@@ -74,7 +92,7 @@ impl HttpActor {
             Manner::Slow => HttpClient::new(pieces, BodyEnd::Whole).that_is_slow(SLOWNESS),
         };
         let good = matches!(manner, Manner::Whole | Manner::Slow);
-        let purpose = Purpose::Upload { good };
+        let purpose = Purpose::Upload(Sent { good, size: body.len(), sha256: sha256_hex(&body) });
         Self { exchange: world.request(shard, head, client), purpose, answered: false }
     }
 
@@ -125,20 +143,19 @@ impl HttpActor {
         }
         self.answered = true;
         match &self.purpose {
-            Purpose::Upload { good: false } if status == 200 => {
-                let text = format!("{:?}: 200 for a body that broke off, or has another checksum", self.exchange);
-                world.judges.violated("answers", now, text);
-            }
-            Purpose::Upload { .. } if status == 200 => {
+            Purpose::Upload(sent) if status == 200 => {
                 learned.uploads += 1;
                 let json: serde_json::Value = serde_json::from_slice(client.body()).unwrap_or_default();
+                if let Some(fault) = sent.is_belied_by(&json) {
+                    world.judges.violated("answers", now, format!("{:?}: {fault}", self.exchange));
+                }
                 let key = json["key"].as_str().unwrap_or_default().to_owned();
                 if !world.judges.order.has_envelope(&key) {
                     let text = format!("{:?}: 200 for {key:?}, and no record refers to it", self.exchange);
                     world.judges.violated("answers", now, text);
                 }
             }
-            Purpose::Upload { .. } => {
+            Purpose::Upload(_) => {
                 learned.failed_uploads += 1;
                 if status == 409 {
                     learned.changed_topics += 1;
@@ -168,5 +185,25 @@ impl HttpActor {
             }
             Purpose::Probe => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_must_tell_of_the_body_that_was_sent() {
+        let sha256 = sha256_hex(b"body");
+        let whole = Sent { good: true, size: 4, sha256: sha256.clone() };
+        assert_eq!(whole.is_belied_by(&json!({ "size": 4, "sha256": sha256.clone() })), None);
+        for answer in [json!({ "size": 5, "sha256": sha256.clone() }), json!({ "size": 4, "sha256": "00" }), json!({})]
+        {
+            assert!(whole.is_belied_by(&answer).is_some(), "{answer}");
+        }
+        let cut = Sent { good: false, ..whole };
+        assert!(cut.is_belied_by(&json!({ "size": 4, "sha256": sha256 })).is_some());
     }
 }

@@ -74,8 +74,13 @@ pub fn check_blobs(log: &SharedLog, s3: &S3Side) -> Vec<BlobFault> {
     faults.collect()
 }
 
+/// SHA-256 as envelopes and answers write it.
+pub fn sha256_hex(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn differs(envelope: &Envelope, content: &Bytes) -> Option<String> {
-    let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = sha256_hex(content);
     if content.len() as u64 != envelope.size {
         return Some(format!("{} bytes instead of {}", content.len(), envelope.size));
     }

@@ -24,7 +24,7 @@ use kafscale_proxy_core::kafka::{ApiKey, FetchRequest, Message, ProduceRequest, 
 use kafscale_proxy_core::model::broker::SharedLog;
 use kafscale_proxy_core::{Effect, Input, Monotonic, effects};
 
-pub use blobs::{BlobFault, Envelope, check_blobs, envelopes};
+pub use blobs::{BlobFault, Envelope, check_blobs, envelopes, sha256_hex};
 pub use deletes::Deletes;
 pub use endings::Endings;
 pub use freshness::Freshness;
