@@ -43,7 +43,7 @@ enum Asked {
 pub(super) struct KafkaActor {
     pub(super) id: ClientId,
     asked: VecDeque<Asked>,
-    /// Batches with acks 0: their fate is never told.
+    /// How often it has asked: no two batches of it are equal.
     requests: u64,
     member_id: Str,
     generation_id: i32,
@@ -59,6 +59,8 @@ pub struct Learned {
     pub refused: u64,
     /// Partitions that were read.
     pub read: u64,
+    /// Error codes in answers to Fetch and Metadata.
+    pub errors: u64,
     /// Groups that were joined.
     pub joined: u64,
     /// Other answers.
@@ -317,6 +319,10 @@ impl KafkaActor {
                     let shard = world.shard_of_client(id);
                     world.judges.answered_from_memory(shard, now);
                 }
+                let topics = answer.topics.iter().filter(|topic| topic.error_code != ErrorCode::NONE).count();
+                let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
+                let partitions = partitions.filter(|one| one.error_code != ErrorCode::NONE).count();
+                learned.errors += (topics + partitions) as u64;
                 learned.others += 1;
             }
             Asked::FindCoordinator => {
@@ -361,8 +367,10 @@ fn fetched(
     if answered != partitions {
         return Err(format!("{answered:?} where {partitions:?} was asked for"));
     }
+    learned.errors += u64::from(answer.error_code != ErrorCode::NONE);
     for topic in &answer.responses {
         for one in &topic.partitions {
+            learned.errors += u64::from(one.error_code != ErrorCode::NONE);
             let Some(records) = &one.records else {
                 return Err(format!("a null record set for {}/{}", topic.topic, one.partition_index));
             };

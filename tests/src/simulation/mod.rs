@@ -92,6 +92,7 @@ impl Report {
         self.kafka.acknowledged += other.kafka.acknowledged;
         self.kafka.refused += other.kafka.refused;
         self.kafka.read += other.kafka.read;
+        self.kafka.errors += other.kafka.errors;
         self.kafka.joined += other.kafka.joined;
         self.kafka.others += other.kafka.others;
         self.http.uploads += other.http.uploads;

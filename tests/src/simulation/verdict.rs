@@ -77,8 +77,8 @@ impl Simulation {
     fn everybody_is_served(&mut self) -> Result<(), Failure> {
         let shards: Vec<usize> = self.world.living_shards().collect();
         let all = (1 << TOPICS.iter().map(|(_, count)| count).sum::<i32>()) - 1;
-        let (mut clients, mut uploads) = (Vec::new(), Vec::new());
-        let refused = self.report.kafka.refused;
+        let (mut clients, mut exchanges) = (Vec::new(), Vec::new());
+        let (refused, errors) = (self.report.kafka.refused, self.report.kafka.errors);
         for shard in shards {
             let mut client = KafkaActor::connect(&mut self.world, shard);
             client.ask(&mut self.world, Ask::Metadata);
@@ -88,8 +88,9 @@ impl Simulation {
             clients.push(client.id);
             self.kafka.push(client);
             let upload = HttpActor::upload(&mut self.world, shard, 5_000, 1, Manner::Whole);
-            uploads.push((upload.exchange, shard));
-            self.http.push(upload);
+            let probe = HttpActor::probe(&mut self.world, shard);
+            exchanges.extend([("upload to", upload.exchange, shard), ("probe of", probe.exchange, shard)]);
+            self.http.extend([upload, probe]);
         }
         self.run_until(self.world.now().monotonic + SERVICE)?;
         for client in clients {
@@ -101,11 +102,14 @@ impl Simulation {
         if self.report.kafka.refused != refused {
             return Err(dead("a Produce is refused although nothing is wrong".into()));
         }
-        for (exchange, shard) in uploads {
+        if self.report.kafka.errors != errors {
+            return Err(dead("a Fetch or Metadata is answered with an error although nothing is wrong".into()));
+        }
+        for (what, exchange, shard) in exchanges {
             let client = self.world.exchange(exchange);
             if client.status() != Some(200) {
                 let body = String::from_utf8_lossy(client.body()).into_owned();
-                return Err(dead(format!("a new upload to shard {shard} ends with {:?}: {body}", client.status())));
+                return Err(dead(format!("a new {what} shard {shard} ends with {:?}: {body}", client.status())));
             }
         }
         for actor in self.kafka.drain(..) {
