@@ -27,8 +27,10 @@ enum End {
     Restart(usize),
     Speak(usize),
     Dials(usize),
-    Etcd,
-    ReplicaEtcd(usize),
+    /// The shards that it met.
+    Etcd(Vec<usize>),
+    /// The shards that it met, those of one replica.
+    ReplicaEtcd(Vec<usize>),
     Watches(usize),
     S3,
     Trouble,
@@ -82,6 +84,7 @@ impl Disturbances {
             world.restart(broker);
         }
         world.faults.forgive();
+        world.judges.routing.nothing_waits(world.now().monotonic);
         world.s3.jitter = Duration::ZERO;
     }
 
@@ -110,17 +113,19 @@ impl Disturbances {
                 world.faults.swallow_dials(broker, false);
                 world.judges.routing.broker_disturbed(broker, false, now);
             }
-            End::Etcd => {
+            End::Etcd(ref shards) => {
                 world.etcd.link = Link::default();
-                settle_shards(world, None);
-            }
-            End::ReplicaEtcd(replica) => {
+                settle_shards(world, shards);
+                // Those that have begun meanwhile had no etcd either.
                 for shard in world.living_shards().collect::<Vec<_>>() {
-                    if world.shards_of(replica).contains(&shard) {
-                        world.etcd.shard_links.remove(&shard);
-                    }
+                    world.judges.routing.shard_not_calm_before(shard, now);
                 }
-                settle_shards(world, Some(replica));
+            }
+            End::ReplicaEtcd(ref shards) => {
+                for shard in shards {
+                    world.etcd.shard_links.remove(shard);
+                }
+                settle_shards(world, shards);
             }
             End::Watches(shard) => {
                 world.stall_watches(shard, false);
@@ -231,7 +236,7 @@ impl Disturbances {
                 let replica = who as usize % world.replicas();
                 world.pause_replica(replica, lasts);
                 for shard in world.shards_of(replica).to_vec() {
-                    world.judges.routing.shard_disturbed(shard, false, now + lasts);
+                    world.judges.routing.shard_not_calm_before(shard, now + lasts);
                 }
             }
             FaultKind::EmptySnapshots => {
@@ -258,20 +263,20 @@ impl Disturbances {
         let link = if how.is_multiple_of(5) { Link { fate: Fate::Delivered, ..link } } else { link };
         let replica = who as usize % world.replicas();
         let everybody = how.is_multiple_of(2);
-        for shard in world.living_shards().collect::<Vec<_>>() {
-            if everybody || world.shards_of(replica).contains(&shard) {
-                world.judges.routing.shard_disturbed(shard, true, now);
-                if !everybody {
-                    world.etcd.shard_links.insert(shard, link);
-                }
+        let mut shards: Vec<usize> = world.living_shards().collect();
+        shards.retain(|shard| everybody || world.shards_of(replica).contains(shard));
+        for shard in &shards {
+            world.judges.routing.shard_disturbed(*shard, true, now);
+            if !everybody {
+                world.etcd.shard_links.insert(*shard, link);
             }
         }
         if everybody {
             world.etcd.link = link;
             world.break_watches();
-            self.until(world, lasts, End::Etcd);
+            self.until(world, lasts, End::Etcd(shards));
         } else {
-            self.until(world, lasts, End::ReplicaEtcd(replica));
+            self.until(world, lasts, End::ReplicaEtcd(shards));
         }
     }
 }
@@ -281,12 +286,10 @@ fn inject(world: &mut World, broker: usize, fault: Fault) {
     world.judges.routing.broker_spoiled(broker);
 }
 
-fn settle_shards(world: &mut World, replica: Option<usize>) {
+fn settle_shards(world: &mut World, shards: &[usize]) {
     let now = world.now().monotonic;
-    for shard in world.living_shards().collect::<Vec<_>>() {
-        if replica.is_none_or(|replica| world.shards_of(replica).contains(&shard)) {
-            world.judges.routing.shard_disturbed(shard, false, now);
-        }
+    for shard in shards {
+        world.judges.routing.shard_disturbed(*shard, false, now);
     }
 }
 

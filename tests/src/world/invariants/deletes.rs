@@ -19,8 +19,9 @@ const VERSION: i16 = 9;
 #[derive(Default)]
 pub struct Deletes {
     keys: BTreeSet<String>,
-    /// Records that were handed to a broker, by the key that they refer to, until the broker proves that it wrote nothing.
-    handed_over: BTreeMap<String, Connection>,
+    /// Records that were handed to brokers, by the key that they refer to, until each of the brokers proves that it wrote
+    /// nothing.
+    handed_over: BTreeMap<String, BTreeSet<Connection>>,
     premature: Vec<String>,
 }
 
@@ -36,14 +37,18 @@ impl Deletes {
     /// At least one byte of this request was handed to a socket.
     pub(in crate::world) fn record_handed_over(&mut self, connection: Connection, request: &Bytes) {
         if let Some(key) = key_in_envelope(request) {
-            self.handed_over.insert(key, connection);
+            self.handed_over.entry(key).or_default().insert(connection);
         }
     }
 
     /// A broker answered; only a refusal proves that nothing was written.
     pub(in crate::world) fn record_answered(&mut self, connection: Connection, answer: &Bytes) {
-        if self.handed_over.values().any(|open| *open == connection) && proves_nothing_was_written(answer) {
-            self.handed_over.retain(|_, open| *open != connection);
+        let is_open = self.handed_over.values().any(|open| open.contains(&connection));
+        if is_open && proves_nothing_was_written(answer) {
+            self.handed_over.retain(|_, open| {
+                open.remove(&connection);
+                !open.is_empty()
+            });
         }
     }
 
@@ -95,4 +100,32 @@ pub(super) fn proves_nothing_was_written(answer: &Bytes) -> bool {
     let Ok(response) = ProduceResponse::decode(&answer.slice(body_at..), VERSION) else { return false };
     let mut codes = response.responses.iter().flat_map(|topic| &topic.partition_responses).map(|one| one.error_code);
     codes.next().is_some_and(|code| proves_absence(code)) && codes.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use kafscale_proxy_core::kafka::{PartitionProduceResponse, TopicProduceResponse, response_frame};
+
+    use super::*;
+
+    const BROKERS: [Connection; 2] = [(0, BrokerConnectionId(1)), (0, BrokerConnectionId(2))];
+
+    fn answer(code: ErrorCode) -> Bytes {
+        let partition_responses = vec![PartitionProduceResponse { error_code: code, ..Default::default() }];
+        let responses = vec![TopicProduceResponse { partition_responses, ..Default::default() }];
+        response_frame(1, VERSION, &ProduceResponse { responses, ..ProduceResponse::default() })
+    }
+
+    #[test]
+    fn a_refusal_speaks_for_its_broker_alone() {
+        let record = Bytes::from_static(br#"{"kfs_lfs":1,"key":"a"}"#);
+        let mut deletes = Deletes::default();
+        BROKERS.iter().for_each(|broker| deletes.record_handed_over(*broker, &record));
+        deletes.record_answered(BROKERS[1], &answer(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+        assert!(deletes.may_be_referred("a"), "the other broker has said nothing");
+        deletes.record_answered(BROKERS[0], &answer(ErrorCode(7)));
+        assert!(deletes.may_be_referred("a"), "a timeout proves nothing");
+        deletes.record_answered(BROKERS[0], &answer(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+        assert!(!deletes.may_be_referred("a"));
+    }
 }

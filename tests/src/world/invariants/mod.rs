@@ -122,7 +122,7 @@ impl Judges {
 
     /// A shard begins.
     pub(super) fn calm_shard(&mut self, shard: usize, now: Monotonic) {
-        self.routing.shard_disturbed(shard, false, now);
+        self.routing.shard_not_calm_before(shard, now);
     }
 
     /// A shard is gone at once.

@@ -34,7 +34,11 @@ struct Health {
 impl Health {
     fn disturbed(&mut self, disturbed: bool, now: Monotonic) {
         self.troubles = if disturbed { self.troubles + 1 } else { self.troubles.saturating_sub(1) };
-        self.ended_at = self.ended_at.max(now);
+        self.not_calm_before(now);
+    }
+
+    fn not_calm_before(&mut self, at: Monotonic) {
+        self.ended_at = self.ended_at.max(at);
     }
 
     fn is_calm(self, now: Monotonic) -> bool {
@@ -95,6 +99,18 @@ impl Routing {
     /// A broker is in trouble, or well from now on.
     pub fn broker_disturbed(&mut self, broker: usize, disturbed: bool, now: Monotonic) {
         self.brokers.entry(broker).or_default().disturbed(disturbed, now);
+    }
+
+    /// A shard begins, or stands still until then, or was in a trouble that this judge was not told of: that ends no other one.
+    pub fn shard_not_calm_before(&mut self, shard: usize, at: Monotonic) {
+        self.shards.entry(shard).or_default().not_calm_before(at);
+    }
+
+    /// Nothing strikes any more.
+    pub fn nothing_waits(&mut self, now: Monotonic) {
+        for broker in std::mem::take(&mut self.spoiled) {
+            self.brokers.entry(broker).or_default().not_calm_before(now);
+        }
     }
 
     /// A fault waits for a broker, and nobody knows when it will strike.
@@ -161,5 +177,37 @@ impl Routing {
                 lease.since
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: Duration = Duration::from_secs(60);
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_pause_ends_no_other_trouble() {
+        let mut routing = Routing::default();
+        routing.shard_disturbed(0, true, at(1));
+        routing.shard_not_calm_before(0, at(5));
+        assert!(!routing.is_calm(0, at(5) + LATER), "the first trouble lasts");
+        routing.shard_disturbed(0, false, at(70));
+        assert!(!routing.is_calm(0, at(71)));
+        assert!(routing.is_calm(0, at(70) + LATER));
+    }
+
+    #[test]
+    fn brokers_are_judged_again_when_no_fault_waits_for_them() {
+        let mut routing = Routing::default();
+        routing.broker_spoiled(1);
+        assert!(!routing.is_calm(0, at(1) + LATER));
+        routing.nothing_waits(at(100));
+        assert!(!routing.is_calm(0, at(101)), "what it did may still be felt");
+        assert!(routing.is_calm(0, at(100) + LATER));
     }
 }
