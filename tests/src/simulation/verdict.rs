@@ -180,7 +180,7 @@ impl Simulation {
         for (shard, orphans) in self.world.judges.endings.orphans() {
             let mut left = by_shard.remove(&shard).unwrap_or_default();
             // A body that was given up may be stored after its delete, when the process that would look again is gone.
-            left.retain(|key| !self.world.deletes.was_ordered(key));
+            left.retain(|key| !self.world.s3.has_deleted(key));
             if left.len() as u64 > orphans {
                 return Err(broken(format!("I9: shard {shard} left {left:?} at its end and counted {orphans}")));
             }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kafscale_proxy_core::model::Link;
 use kafscale_proxy_core::model::broker::EtcdToken;
 use kafscale_proxy_core::model::etcd::{EtcdModel, WatchFact, WatchFacts, WatchToken};
-use kafscale_proxy_core::model::s3::{self, MemoryBlobs, S3Model};
+use kafscale_proxy_core::model::s3::{self, MemoryBlobs, S3Model, Trouble};
+use kafscale_proxy_core::model::{Fate, Link};
+use kafscale_proxy_core::s3::Request;
 use kafscale_proxy_core::{OperationId, effects, etcd, inputs};
 
 use super::S3Fault;
@@ -105,6 +106,8 @@ pub struct S3Side {
     opened: BTreeMap<(usize, OperationId), s3::Token>,
     /// Requests whose completion was not told yet.
     awaited: BTreeSet<(usize, OperationId)>,
+    /// Keys whose delete was carried out, whatever its sender was told.
+    deleted: BTreeSet<String>,
     tokens: u64,
 }
 
@@ -120,6 +123,7 @@ impl S3Side {
             orders: BTreeMap::new(),
             opened: BTreeMap::new(),
             awaited: BTreeSet::new(),
+            deleted: BTreeSet::new(),
             tokens: 0,
         }
     }
@@ -148,6 +152,11 @@ impl S3Side {
         }
     }
 
+    /// Whether the delete of this key was carried out at some time.
+    pub fn has_deleted(&self, key: &str) -> bool {
+        self.deleted.contains(key)
+    }
+
     /// An object was opened for a request that had been given up.
     pub(super) fn forget_object(&mut self, shard: usize, operation: OperationId) {
         if let Some(object) = self.opened.get(&(shard, operation)) {
@@ -167,6 +176,11 @@ impl S3Side {
             Some(S3Fault::Way(way)) => link = way,
             Some(S3Fault::Trouble(trouble)) => self.model.trouble = trouble,
             Some(S3Fault::Late(_)) | None => {}
+        }
+        if let effects::S3::Request { request: Request::DeleteObject { key }, .. } = &order
+            && is_carried_out(link, self.model.trouble)
+        {
+            self.deleted.insert(key.clone());
         }
         let told = self.carry_out(shard, order, link);
         self.model.trouble = lasting;
@@ -225,4 +239,18 @@ impl S3Side {
         self.orders.insert(token, order);
         token
     }
+}
+
+/// Whether a store carries a delete out that comes this way while it is in this trouble.
+fn is_carried_out(link: Link, trouble: Trouble) -> bool {
+    let arrives = match link.fate {
+        Fate::Delivered | Fate::ReplyLost => true,
+        Fate::Refused | Fate::RequestLost => false,
+    };
+    let served = match trouble {
+        Trouble::None | Trouble::BrokenReads | Trouble::StalledReads | Trouble::CompletionError { .. } => true,
+        Trouble::InternalError { applied } => applied,
+        Trouble::SlowDown => false,
+    };
+    arrives && served
 }
