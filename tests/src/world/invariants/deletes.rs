@@ -99,7 +99,7 @@ pub(super) fn proves_nothing_was_written(answer: &Bytes) -> bool {
     let Ok((_, body_at)) = ResponseHeader::decode(answer, ApiKey::Produce, VERSION) else { return false };
     let Ok(response) = ProduceResponse::decode(&answer.slice(body_at..), VERSION) else { return false };
     let mut codes = response.responses.iter().flat_map(|topic| &topic.partition_responses).map(|one| one.error_code);
-    codes.next().is_some_and(|code| proves_absence(code)) && codes.next().is_none()
+    codes.next().is_some_and(proves_absence) && codes.next().is_none()
 }
 
 #[cfg(test)]
