@@ -95,6 +95,8 @@ bugs! {
     FrameNeverReleased = "frame-never-released",
     /// Whoever asks for memory for a large request gets it. Budgets that are counted and not enforced.
     FramesUnbounded = "frames-unbounded",
+    /// A large answer keeps its memory when it is of no use any more. As above, for what brokers send.
+    AnswerNeverReleased = "answer-never-released",
     /// No timer watches a request that does not become whole. Servers that read a frame to its end and set no deadline.
     HalfFrameForgotten = "half-frame-forgotten",
     /// A client that takes none of its answers is kept for ever, with all that it holds. Servers that only pause, and trust

@@ -343,6 +343,7 @@ impl Proxy {
             | Timer::ClientTurn(_)
             | Timer::ClientFrame(_)
             | Timer::ClientBlocked(_)
+            | Timer::AnswerRoom
             | Timer::Request(_) => {
                 self.listener.on_timer(context!(self, now), &self.cluster, timer, &mut self.decisions.listener);
             }

@@ -32,6 +32,8 @@ pub enum Timer {
     ClientFrame(ClientId),
     /// When a Kafka client is given up that takes nothing of its answers.
     ClientBlocked(ClientId),
+    /// Answers that were written must have left by now, and others wait for their room.
+    AnswerRoom,
     /// When a Kafka request goes on: a retry wait, or its own deadline.
     Request(RequestId),
     /// When an HTTP exchange goes on: a retry wait before the next broker.

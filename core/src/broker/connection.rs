@@ -170,6 +170,12 @@ impl<R> Connection<R> {
         }
     }
 
+    /// Bytes that the answer in front will have when it is whole, length prefix included; `None` while its length has not
+    /// come.
+    pub(crate) fn announced(&self) -> Option<usize> {
+        self.splitter.announced().ok().flatten().filter(|_| self.is_ready())
+    }
+
     /// What the broker said it speaks, when it was asked.
     #[cfg(test)]
     pub(crate) fn versions(&self) -> Option<&VersionRanges> {

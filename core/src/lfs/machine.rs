@@ -355,6 +355,7 @@ impl Lfs {
             | Timer::ClientTurn(_)
             | Timer::ClientFrame(_)
             | Timer::ClientBlocked(_)
+            | Timer::AnswerRoom
             | Timer::Request(_)
             | Timer::Readiness(_)
             | Timer::Shutdown => {}

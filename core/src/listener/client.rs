@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::input::{self, BrokerConnectionId, ClientId};
 use crate::kafka::{ApiKey, Splitter};
 use crate::listener::admit::{Admission, admit};
+use crate::listener::answer_memory::LARGE;
 use crate::listener::from_memory::FromMemory;
 use crate::listener::machine::machine;
 use crate::listener::not_ready::not_ready;
@@ -63,6 +64,8 @@ struct Slot {
     size: usize,
     /// Bytes of it that are held in the shard's memory for large frames.
     reserved: usize,
+    /// Bytes of brokers' answers to it that are held in the shard's memory for large answers.
+    answers: usize,
     correlation_id: i32,
     /// `None` for one that was answered or refused at once.
     api: Option<ApiKey>,
@@ -198,6 +201,11 @@ impl Client {
     /// The client does not take its answers, or takes them again.
     pub(super) fn clogged(&mut self, env: &mut Env<'_, '_>, clogged: bool) {
         self.reading.client_is_clogged = clogged;
+        if clogged {
+            env.shared.answers.clogged(self.id);
+        } else {
+            env.shared.answers.drained(self.id);
+        }
         self.with_pool(env, |pool, ctx, wires| {
             let now = ctx.now.monotonic;
             if clogged { pool.pause(now, wires) } else { pool.resume(now, wires) }
@@ -229,6 +237,7 @@ impl Client {
         self.life = Life::Departed;
         env.shared.software.disconnected(self.software);
         self.reading.leave(self.id, env);
+        env.shared.answers.drained(self.id);
         env.ctx.timers.clear(Timer::ClientTurn(self.id));
         env.ctx.timers.clear(Timer::ClientBlocked(self.id));
         env.ctx.timers.set(Timer::ClientIdle(self.id), env.ctx.now.monotonic + DEPARTED);
@@ -344,6 +353,11 @@ impl Client {
         self.settle(env);
     }
 
+    /// There is room for the large answers that the client's brokers have for it.
+    pub(super) fn granted_answers(&mut self, env: &mut Env<'_, '_>) {
+        self.with_pool(env, |pool, ctx, wires| pool.granted(ctx.now.monotonic, wires));
+    }
+
     /// Nothing more is read; the connection is closed when everything before is answered.
     pub(super) fn end(&mut self, env: &mut Env<'_, '_>) {
         if self.life == Life::Serving {
@@ -438,8 +452,16 @@ impl Client {
         env.shared.requests_by_api.count(&frame);
         let size = frame.len();
         self.held += size;
-        let mut slot =
-            Slot { request, size, reserved, correlation_id: 0, api: None, retry: None, state: State::Producing };
+        let mut slot = Slot {
+            request,
+            size,
+            reserved,
+            answers: 0,
+            correlation_id: 0,
+            api: None,
+            retry: None,
+            state: State::Producing,
+        };
         match admit(&env.ctx.config.cluster, env.shared.software.show(self.software), frame) {
             Admission::Answered(reply) => {
                 self.slots.push_back(slot);
@@ -616,6 +638,7 @@ impl Client {
         match event {
             PoolEvent::Finished { ticket: Ticket { request, part }, result } => {
                 let position = self.position(request);
+                self.hold_answer(env, position, &result);
                 if let Some(position) = position {
                     self.slots[position].retry = retry_after(&result);
                 }
@@ -642,6 +665,18 @@ impl Client {
                 tracing::warn!(client = self.id.0, %software, "records without acknowledgement were lost, connection closed");
                 self.finish(env);
             }
+        }
+    }
+
+    /// A large answer stays with its request until that is answered; one that nobody waits for is dropped.
+    fn hold_answer(&mut self, env: &mut Env<'_, '_>, position: Option<usize>, result: &PartResult) {
+        let bytes = match result {
+            PartResult::Answered { frame, .. } if frame.len() > LARGE => frame.len(),
+            PartResult::Answered { .. } | PartResult::NotSent | PartResult::Lost { .. } => return,
+        };
+        match position.map(|position| &mut self.slots[position]) {
+            Some(slot) if matches!(slot.state, State::Producing | State::Running(_)) => slot.answers += bytes,
+            Some(_) | None => env.shared.answers.give_back(self.id, bytes),
         }
     }
 
@@ -719,10 +754,13 @@ impl Client {
             if matches!(self.life, Life::Serving | Life::Ending) {
                 let client = self.id;
                 self.burst += pieces.iter().map(Bytes::len).sum::<usize>();
+                env.shared.answers.written(env.ctx.now.monotonic, client, slot.answers);
                 env.out.extend(pieces.into_iter().map(|bytes| Decision::Write { client, bytes }));
                 if last {
                     self.finish(env);
                 }
+            } else {
+                env.shared.answers.give_back(self.id, slot.answers);
             }
         }
         if self.life == Life::Ending && self.slots.is_empty() {
@@ -748,6 +786,7 @@ impl Client {
     fn drop_slot(&mut self, env: &mut Env<'_, '_>, slot: Slot) {
         self.held -= slot.size;
         env.shared.memory.release(slot.reserved);
+        env.shared.answers.give_back(self.id, slot.answers);
         self.pool.forget(slot.request);
         forget(env, slot.request);
     }
@@ -766,7 +805,7 @@ impl Client {
         for slot in mem::take(&mut self.slots) {
             self.drop_slot(env, slot);
         }
-        self.pool.close(env.ctx, env.out);
+        self.pool.close(env.ctx, &mut env.shared.answers, env.out);
         env.ctx.timers.clear(Timer::ClientIdle(self.id));
     }
 
@@ -784,6 +823,7 @@ impl Client {
             decisions: env.out,
             events: &mut self.events,
             owners: &mut env.shared.connections,
+            answers: &mut env.shared.answers,
             candidates: env.cluster.brokers(),
             fresh,
             routes_are_proven: env.cluster.routes_are_proven(env.ctx.now.monotonic),

@@ -4,6 +4,7 @@
 //! what all of them use together.
 
 mod admit;
+mod answer_memory;
 mod any;
 mod bridge;
 mod client;
@@ -43,6 +44,7 @@ use crate::error::DriverMisuse;
 use crate::input::{self, BrokerConnectionId, ClientId};
 use crate::stats::{BudgetStats, RequestStats, RetryStats, SoftwareStats};
 use crate::timers::Timer;
+use answer_memory::AnswerMemory;
 use client::{Client, Env};
 use frame_memory::FrameMemory;
 #[cfg(test)]
@@ -61,6 +63,7 @@ struct Shared {
     /// Whose each request is that has asked etcd or wants to be woken, until it is answered.
     requests: HashMap<RequestId, ClientId>,
     memory: FrameMemory,
+    answers: AnswerMemory,
     last_request: u64,
     requests_by_api: RequestStats,
     retries: RetryStats,
@@ -90,6 +93,8 @@ pub struct Stats {
     pub broker_connections: usize,
     /// Bytes held by large frames.
     pub frame_bytes: usize,
+    /// Bytes held by large answers.
+    pub answer_bytes: usize,
     /// Clients turned away because there were too many.
     pub turned_away: u64,
     /// Requests ever received, by API.
@@ -100,6 +105,8 @@ pub struct Stats {
     pub failed_dials: u64,
     /// The budget that `frame_bytes` is taken from.
     pub frames: BudgetStats,
+    /// The budget that `answer_bytes` is taken from.
+    pub answers: BudgetStats,
     /// The most clients that may be connected.
     pub clients_max: usize,
 }
@@ -125,6 +132,7 @@ impl Listener {
                 connections: HashMap::new(),
                 requests: HashMap::new(),
                 memory: FrameMemory::new(config.frame_memory_bytes),
+                answers: AnswerMemory::new(config.answer_memory_bytes),
                 last_request: 0,
                 requests_by_api: RequestStats::default(),
                 retries: RetryStats::default(),
@@ -254,6 +262,7 @@ impl Listener {
             Timer::ClientFrame(client) => {
                 self.with(ctx, cluster, client, out, |machine, env| machine.on_frame_timer(env));
             }
+            Timer::AnswerRoom => self.share_out(ctx, cluster, out),
             _ => {}
         }
     }
@@ -281,11 +290,13 @@ impl Listener {
             requests: self.shared.last_request,
             broker_connections: self.shared.connections.len(),
             frame_bytes: self.shared.memory.taken(),
+            answer_bytes: self.shared.answers.taken(),
             turned_away: self.turned_away_total,
             requests_by_api: self.shared.requests_by_api,
             retries: self.shared.retries,
             failed_dials: self.shared.failed_dials,
             frames: self.shared.memory.stats(),
+            answers: self.shared.answers.stats(),
             clients_max: self.connections_max,
         }
     }
@@ -304,16 +315,30 @@ impl Listener {
         out: &mut Vec<Decision>,
         act: impl FnOnce(&mut Client, &mut Env<'_, '_>),
     ) {
-        let mut env = Env { ctx, cluster, shared: &mut self.shared, out };
+        let mut env = Env { ctx: &mut *ctx, cluster, shared: &mut self.shared, out: &mut *out };
         let Some(machine) = self.clients.get_mut(&client) else { return };
         act(machine, &mut env);
         if machine.is_gone() {
             self.clients.remove(&client);
         }
+        self.share_out(ctx, cluster, out);
+    }
+
+    /// Lets those act who waited for room that has come free.
+    fn share_out(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, out: &mut Vec<Decision>) {
+        let mut env = Env { ctx, cluster, shared: &mut self.shared, out };
         while let Some((next, bytes)) = env.shared.memory.grant() {
             if let Some(machine) = self.clients.get_mut(&next) {
                 machine.granted(&mut env, bytes);
             }
+        }
+        while let Some(next) = env.shared.answers.grant(env.ctx.now.monotonic) {
+            if let Some(machine) = self.clients.get_mut(&next) {
+                machine.granted_answers(&mut env);
+            }
+        }
+        if let Some(at) = env.shared.answers.next_settled() {
+            env.ctx.timers.set_no_later(Timer::AnswerRoom, at);
         }
     }
 }

@@ -15,13 +15,13 @@ use crate::cluster::Address;
 use crate::context::Context;
 use crate::input::{self, BrokerConnectionId, ClientId};
 use crate::listener::RequestId;
+use crate::listener::answer_memory::{AnswerMemory, LARGE};
 use crate::listener::request::{Decision, Part, PartResult, Target};
 use crate::listener::search::{Next, Search};
 use crate::time::Monotonic;
 use crate::timers::Timer;
 
-/// Longest answer that is accepted of a broker, bytes. A Fetch answer is at most what the client asked for and one
-/// batch more, so this only bounds what a peer that is no broker can make us hold. Below the longest frame there can be,
+/// Longest answer that is accepted of a broker, bytes: the most that a peer that is no broker can make us hold. Below the longest frame there can be,
 /// for it may have to be encoded anew in a version that takes more room.
 const ANSWER_MAX_BYTES: usize = 1 << 30;
 
@@ -61,6 +61,8 @@ pub(super) struct Wires<'a> {
     pub(super) events: &'a mut VecDeque<PoolEvent>,
     /// Whose each connection is.
     pub(super) owners: &'a mut HashMap<BrokerConnectionId, ClientId>,
+    /// What large answers take room of.
+    pub(super) answers: &'a mut AnswerMemory,
     /// Brokers that may be used, in listing order.
     pub(super) candidates: &'a [Address],
     /// Whether what is known of the cluster may be used; past the TTL no connection is handed out.
@@ -82,6 +84,10 @@ struct Broker {
     /// Whether it was ever ready: what waits for one that was not has to look elsewhere when it ends.
     was_ready: bool,
     waiting: VecDeque<Search>,
+    /// Bytes of the answer in front, if it is large: the client holds them, or waits for room for them.
+    claimed: usize,
+    /// Since when it is not read for want of room.
+    unread: Option<Monotonic>,
 }
 
 /// The connections of one client.
@@ -177,8 +183,31 @@ impl Pool {
         let Some(since) = self.paused.take() else { return };
         // Answers may have come in time and wait in the socket.
         self.brokers.values_mut().for_each(|broker| broker.connection.excuse(now.since(since)));
-        let ready = self.brokers.iter().filter(|(_, broker)| broker.connection.is_ready());
+        let ready = self.brokers.iter().filter(|(_, broker)| broker.connection.is_ready() && broker.unread.is_none());
         wires.decisions.extend(ready.map(|(id, _)| Decision::ResumeBroker { connection: *id }));
+    }
+
+    /// There is room for the large answers of this client: their connections are read again.
+    pub(super) fn granted(&mut self, now: Monotonic, wires: &mut Wires<'_>) {
+        for (id, broker) in &mut self.brokers {
+            if let Some(since) = broker.unread.take() {
+                broker.connection.excuse(now.since(since));
+                if self.paused.is_none() {
+                    wires.decisions.push(Decision::ResumeBroker { connection: *id });
+                }
+            }
+        }
+    }
+
+    /// Takes room for the answer in front of a connection, if it is large. Without room the connection is not read.
+    fn claim_room(&mut self, now: Monotonic, id: BrokerConnectionId, wires: &mut Wires<'_>) {
+        let Some(broker) = self.brokers.get_mut(&id).filter(|broker| broker.claimed == 0) else { return };
+        let Some(bytes) = broker.connection.announced().filter(|bytes| *bytes > LARGE) else { return };
+        broker.claimed = bytes;
+        if !wires.answers.claim(now, self.client, bytes) {
+            broker.unread = Some(now);
+            wires.decisions.push(Decision::PauseBroker { connection: id });
+        }
     }
 
     /// The client is gone: waits end, and a dial that fails is not followed by another.
@@ -191,10 +220,11 @@ impl Pool {
     }
 
     /// Closes everything. The sockets' last facts are no longer of interest.
-    pub(super) fn close(&mut self, ctx: &mut Context<'_>, decisions: &mut Vec<Decision>) {
+    pub(super) fn close(&mut self, ctx: &mut Context<'_>, answers: &mut AnswerMemory, decisions: &mut Vec<Decision>) {
         ctx.timers.clear(Timer::ClientDial(self.client));
         for (id, broker) in mem::take(&mut self.brokers) {
             ctx.timers.clear(Timer::BrokerConnection(id));
+            answers.give_back(self.client, broker.claimed);
             if broker.connection.is_usable() {
                 decisions.push(Decision::CloseBroker { connection: id });
             }
@@ -252,7 +282,9 @@ impl Pool {
             return;
         }
         let mut events = mem::take(&mut self.scratch);
-        broker.connection.expire(ctx.now.monotonic, &mut events);
+        if broker.connection.expire(ctx.now.monotonic, &mut events) && broker.unread.is_some() {
+            wires.answers.refused();
+        }
         self.carry_out(ctx, id, &mut events, wires);
         self.scratch = events;
     }
@@ -346,7 +378,8 @@ impl Pool {
             .with_handshake(ctx.config.cluster.sasl.clone(), ctx.config.cluster.kind.asks_versions());
         ctx.timers.set(Timer::BrokerConnection(id), deadline);
         self.by_address.insert(address.clone(), id);
-        self.brokers.insert(id, Broker { connection, was_ready: false, waiting: VecDeque::new() });
+        self.brokers
+            .insert(id, Broker { connection, was_ready: false, waiting: VecDeque::new(), claimed: 0, unread: None });
         wires.owners.insert(id, self.client);
         wires.decisions.push(Decision::Connect { connection: id, address });
         id
@@ -368,6 +401,7 @@ impl Pool {
         wires: &mut Wires<'_>,
     ) {
         let Some(broker) = self.brokers.get_mut(&id) else { return };
+        let mut waits_no_more = false;
         for event in events.drain(..) {
             match event {
                 Event::Ready => {
@@ -381,6 +415,10 @@ impl Pool {
                 Event::Silent { reply_to } => wires.events.push_back(PoolEvent::Silent { ticket: reply_to }),
                 Event::SilentLost => wires.events.push_back(PoolEvent::SilentLost),
                 Event::Answered { reply_to, frame } => {
+                    if frame.len() > LARGE {
+                        let unclaimed = frame.len() - mem::take(&mut broker.claimed);
+                        waits_no_more |= wires.answers.come(self.client, unclaimed);
+                    }
                     let address = broker.connection.address().clone();
                     let result = PartResult::Answered { address, frame };
                     wires.events.push_back(PoolEvent::Finished { ticket: reply_to, result });
@@ -402,6 +440,10 @@ impl Pool {
             }
             self.arm_dial_timer(ctx);
         }
+        if waits_no_more {
+            self.granted(ctx.now.monotonic, wires);
+        }
+        self.claim_room(ctx.now.monotonic, id, wires);
         self.arm_deadline(ctx, id);
     }
 
@@ -416,6 +458,7 @@ impl Pool {
         let Some(broker) = self.brokers.remove(&id) else { return };
         ctx.timers.clear(Timer::BrokerConnection(id));
         self.clogged.remove(&id);
+        wires.answers.give_back(self.client, broker.claimed);
         let address = broker.connection.address().clone();
         self.by_address.remove(&address);
         if let Some(accepted_bytes) = accepted_bytes {

@@ -216,6 +216,14 @@ pub const SETTINGS: &[Setting] = &[
     ),
     Setting::new(
         LIMITS,
+        "KAFSCALE_PROXY_ANSWER_MEMORY_BYTES",
+        "answer-memory-bytes",
+        "BYTES",
+        "536870912",
+        "Memory of the process for answers of brokers above 64 KiB, bytes",
+    ),
+    Setting::new(
+        LIMITS,
         "KAFSCALE_PROXY_MAX_CONNECTIONS",
         "max-connections",
         "COUNT",

@@ -118,6 +118,7 @@ impl<'a> LoneShard<'a> {
             request_max_bytes: REQUEST_MAX_BYTES,
             inflight_requests_per_client: INFLIGHT_REQUESTS,
             frame_memory_bytes: FRAME_MEMORY_BYTES,
+            answer_memory_bytes: FRAME_MEMORY_BYTES,
             ..ListenerConfig::default()
         };
         let timeline = Timeline::default();
@@ -243,6 +244,7 @@ impl<'a> LoneShard<'a> {
             open.clients,
             open.open_requests,
             open.frame_bytes,
+            open.answer_bytes,
             open.broker_connections,
             stats.exchanges,
             self.files.len(),

@@ -178,6 +178,8 @@ fn config() -> Config {
         request_max_bytes: REQUEST_MAX,
         // Room for one of the largest and a little more.
         frame_memory_bytes: REQUEST_MAX + 56_000,
+        // Little more than one large answer.
+        answer_memory_bytes: 100_000,
         read_timeout: Duration::from_secs(10),
         request_timeout: Duration::from_secs(30),
         write_timeout: Duration::from_secs(20),

@@ -171,6 +171,7 @@ impl Simulation {
                 stats.listener.open_requests,
                 stats.listener.broker_connections,
                 stats.listener.frame_bytes,
+                stats.listener.answer_bytes,
                 self.world.files(shard),
             ];
             if held.iter().any(|level| *level != 0) {

@@ -1,5 +1,6 @@
 //! The world as a driver: it carries out what machines and brokers order.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -11,6 +12,9 @@ use super::kafka_client::HeldBack;
 use super::processes::BrokerProcess;
 use super::{Event, FIN, HOP, S3Fault, Watcher, World};
 use crate::world::shard::Socket;
+
+/// Longest read from a broker, bytes.
+const READ: usize = 40 * 1024;
 
 impl World {
     pub(super) fn carry_out(&mut self, shard: usize, effects: Effects) {
@@ -110,7 +114,19 @@ impl World {
                 }
             }
             effects::Broker::Close { connection } => self.close_socket(shard, connection),
-            effects::Broker::Pause { .. } | effects::Broker::Resume { .. } => {}
+            effects::Broker::Pause { connection } => {
+                if let Some(socket) = self.shards[shard].sockets.get_mut(&connection) {
+                    socket.paused = true;
+                }
+            }
+            effects::Broker::Resume { connection } => {
+                if let Some(socket) = self.shards[shard].sockets.get_mut(&connection) {
+                    socket.paused = false;
+                    for _ in 0..socket.unread.len() {
+                        self.timeline.plan(Duration::ZERO, Event::BrokerRead { shard, connection });
+                    }
+                }
+            }
         }
     }
 
@@ -146,7 +162,7 @@ impl World {
             Some(broker) => {
                 let inner = ConnectionId(self.draw());
                 self.peers.insert((broker, inner), (shard, connection));
-                let socket = Socket { broker, connection: inner, accepted: 0 };
+                let socket = Socket { broker, connection: inner, accepted: 0, paused: false, unread: VecDeque::new() };
                 self.shards[shard].sockets.insert(connection, socket);
                 self.tell_broker(Duration::ZERO, broker, broker::Input::Connected { connection: inner });
                 inputs::Broker::Connected { connection }
@@ -166,9 +182,7 @@ impl World {
                 broker::Effect::Write { connection, bytes } => {
                     if let Some((shard, connection)) = self.peers.get(&(broker, connection)).copied() {
                         self.deletes.record_answered((shard, connection), &bytes);
-                        let bytes = BytesMut::from(&bytes[..]);
-                        let input = Input::Broker(inputs::Broker::Received { connection, bytes });
-                        self.fact(HOP, shard, input);
+                        self.answer_comes(shard, connection, &bytes);
                     }
                 }
                 broker::Effect::Close { connection } => self.broker_closed(broker, connection),
@@ -187,11 +201,30 @@ impl World {
         }
     }
 
+    /// What a broker has written is on its way to a shard, which reads it in pieces.
+    fn answer_comes(&mut self, shard: usize, connection: BrokerConnectionId, bytes: &[u8]) {
+        let Some(socket) = self.shards[shard].sockets.get_mut(&connection) else { return };
+        for piece in bytes.chunks(READ) {
+            socket.unread.push_back(BytesMut::from(piece));
+            self.timeline.plan(HOP, Event::BrokerRead { shard, connection });
+        }
+    }
+
+    pub(super) fn read_broker(&mut self, shard: usize, connection: BrokerConnectionId) {
+        let socket = self.shards[shard].sockets.get_mut(&connection).filter(|socket| !socket.paused);
+        if let Some(bytes) = socket.and_then(|socket| socket.unread.pop_front()) {
+            self.deliver(shard, Input::Broker(inputs::Broker::Received { connection, bytes }));
+        }
+    }
+
     /// A broker closes a connection: the proxy is told after what was written before.
     fn broker_closed(&mut self, broker: usize, connection: ConnectionId) {
         if let Some((shard, connection)) = self.peers.remove(&(broker, connection))
             && let Some(socket) = self.shards[shard].sockets.remove(&connection)
         {
+            for bytes in socket.unread {
+                self.fact(HOP, shard, Input::Broker(inputs::Broker::Received { connection, bytes }));
+            }
             let closed = inputs::Broker::Closed { connection, accepted_bytes: socket.accepted };
             self.fact(FIN, shard, Input::Broker(closed));
         }

@@ -63,6 +63,8 @@ enum Event {
     S3Cancel { shard: usize, operation: OperationId },
     /// The answer to a request comes back from S3, if anybody waits for it still.
     S3Finished { shard: usize, operation: OperationId, outcome: Outcome<s3::Response, s3::Refusal> },
+    /// A shard reads the next of what has come from a broker, unless it does not want to.
+    BrokerRead { shard: usize, connection: BrokerConnectionId },
     /// A dial reaches a broker.
     Dial { shard: usize, connection: BrokerConnectionId, address: String },
     /// A fact reaches a broker, if it still is in this life.
@@ -530,6 +532,7 @@ impl World {
         match event {
             Event::Fact { shard, input } => self.deliver(shard, input),
             Event::Awake { shard } => self.awake(shard),
+            Event::BrokerRead { shard, connection } => self.read_broker(shard, connection),
             Event::ClientSends { client, bytes } => {
                 if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) {
                     open.machine.sends(&bytes);

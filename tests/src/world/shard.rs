@@ -13,6 +13,10 @@ pub(super) struct Socket {
     pub(super) connection: ConnectionId,
     /// Bytes that the socket took from the machine.
     pub(super) accepted: u64,
+    /// The machine does not want it read.
+    pub(super) paused: bool,
+    /// What has come from the broker and was not read yet, in the pieces in which it will be.
+    pub(super) unread: VecDeque<BytesMut>,
 }
 
 /// A temporary file.

@@ -1,5 +1,6 @@
 //! The listener against the real cluster machine, the etcd model and brokers that answer as the test says.
 
+mod answers;
 mod connecting;
 mod counting;
 mod limits;

@@ -57,6 +57,7 @@ impl Endings {
             listener.open_requests,
             listener.broker_connections,
             listener.frame_bytes,
+            listener.answer_bytes,
             files,
         ];
         (in_time && held.iter().any(|level| *level != 0))
