@@ -4,7 +4,9 @@
 //! until its answer is written. What is held for the client is bounded: by requests, by bytes, by what the client
 //! takes and by what brokers read; beyond that it is not read.
 
+mod gate;
 mod reading;
+mod slot;
 
 use std::collections::VecDeque;
 use std::mem;
@@ -16,21 +18,20 @@ use bytes::{Bytes, BytesMut};
 use crate::cluster::{Answer, Cluster, Question, Service};
 use crate::context::Context;
 use crate::input::{self, BrokerConnectionId, ClientId};
-use crate::kafka::{ApiKey, Splitter};
+use crate::kafka::Splitter;
 use crate::listener::admit::{Admission, admit};
 use crate::listener::answer_memory::LARGE;
 use crate::listener::from_memory::FromMemory;
-use crate::listener::machine::machine;
-use crate::listener::not_ready::not_ready;
 use crate::listener::pool::{Outbound, Pool, PoolEvent, Ticket, Wires};
 use crate::listener::produce::{ProduceSteps, Producer};
-use crate::listener::request::{Decision, Fate, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
+use crate::listener::request::{Decision, Fate, PartResult, Reply, RequestHead, Step, Undecodable};
 use crate::listener::software::Software;
 use crate::listener::{RequestId, Shared};
 use crate::planted::{Bug, planted};
 use crate::stats::RetryReason;
 use crate::timers::Timer;
 use reading::Reading;
+use slot::{Slot, State};
 
 /// How long the connections of a client that is gone stay open after its last request without an answer: their
 /// sockets may still hold bytes of it, and closing drops them.
@@ -55,64 +56,6 @@ pub(super) struct Env<'a, 'c> {
     pub(super) cluster: &'a Cluster,
     pub(super) shared: &'a mut Shared,
     pub(super) out: &'a mut Vec<Decision>,
-}
-
-/// A request from its arrival until its answer is written.
-struct Slot {
-    request: RequestId,
-    /// Bytes of its frame or of its items, whichever are more, and of its answer once that waits here.
-    size: usize,
-    /// Bytes of it that are held in the shard's memory for large frames.
-    reserved: usize,
-    /// Bytes of brokers' answers to it that are held in the shard's memory for large answers.
-    answers: usize,
-    correlation_id: i32,
-    /// `None` for one that was answered or refused at once.
-    api: Option<ApiKey>,
-    /// Why the next part that it sends is one more round.
-    retry: Option<RetryReason>,
-    state: State,
-}
-
-impl Slot {
-    /// Whether it changes something: a broker carries that out although the client is gone. What only asks, or makes the
-    /// client a member of a group, is of no use to anybody then, and may wait long.
-    fn outlives_client(&self) -> bool {
-        matches!(
-            self.api,
-            Some(
-                ApiKey::Produce
-                    | ApiKey::OffsetCommit
-                    | ApiKey::LeaveGroup
-                    | ApiKey::CreateTopics
-                    | ApiKey::DeleteTopics
-                    | ApiKey::CreatePartitions
-                    | ApiKey::AlterConfigs
-                    | ApiKey::DeleteGroups
-            )
-        )
-    }
-}
-
-enum State {
-    /// Waits for a read of etcd before anything is decided, or, as a commit, for the commit before it.
-    Gated(RequestHead),
-    /// To be answered without a broker, once it is the oldest.
-    FromMemory(FromMemory),
-    /// Its batches are with the producer.
-    Producing,
-    /// Under way.
-    Running(Box<dyn RequestMachine>),
-    /// Waits for the answers before it.
-    Answered(Reply),
-}
-
-/// Whether the requests behind one at the gate may go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passed {
-    On,
-    /// The connection ends with it.
-    Last,
 }
 
 /// Where the connection stands.
@@ -396,28 +339,6 @@ impl Client {
         }
     }
 
-    /// Lets a commit go on whose turn it is. Says whether there was one.
-    fn next_commit(&mut self, env: &mut Env<'_, '_>) -> bool {
-        if !self.commits_wait || self.gate.is_some() {
-            return false;
-        }
-        let mut commits = self.slots.iter().filter(|slot| slot.api == Some(ApiKey::OffsetCommit));
-        let next = commits.find(|slot| !matches!(slot.state, State::Answered(_)));
-        let Some(Slot { request, state: State::Gated(_), .. }) = next else { return false };
-        let request = *request;
-        self.knock(env, request);
-        true
-    }
-
-    /// Lets a request go on that is answered from memory, once it is the oldest. Says whether there was one.
-    fn next_from_memory(&mut self, env: &mut Env<'_, '_>) -> bool {
-        let oldest = self.slots.front().filter(|_| self.gate.is_none());
-        let Some(Slot { request, state: State::FromMemory(_), .. }) = oldest else { return false };
-        let request = *request;
-        self.knock(env, request);
-        true
-    }
-
     fn has_room(&self, env: &Env<'_, '_>) -> bool {
         let listener = &env.ctx.config.listener;
         self.slots.len() < listener.inflight_requests_per_client && self.held < listener.inflight_bytes_per_client
@@ -536,102 +457,6 @@ impl Client {
         self.held += waits;
         self.slots[position].size += waits;
         self.slots[position].state = State::Answered(reply);
-    }
-
-    /// The TTL table for the request at the gate.
-    fn knock(&mut self, env: &mut Env<'_, '_>, request: RequestId) {
-        match env.cluster.service(env.ctx.now.monotonic) {
-            Service::AfterRead => {
-                self.gate = Some(request);
-                self.ask(env, request, Question::Freshness);
-            }
-            Service::Serving | Service::Refused(_) => self.pass_gate(env),
-        }
-    }
-
-    /// All requests at the gate go on, in order, or are refused.
-    fn pass_gate(&mut self, env: &mut Env<'_, '_>) {
-        let serving = match env.cluster.service_after_read(env.ctx.now.monotonic) {
-            Service::Serving => true,
-            Service::AfterRead | Service::Refused(_) => false,
-        };
-        self.commits_wait = false;
-        let mut open_commit = false;
-        for position in 0..self.slots.len() {
-            if position > 0 && matches!(self.slots[position].state, State::FromMemory(_)) {
-                continue;
-            }
-            let is_commit = self.slots[position].api == Some(ApiKey::OffsetCommit);
-            if is_commit && open_commit {
-                self.commits_wait = true;
-            } else if self.pass(env, position, serving) == Passed::Last {
-                return;
-            }
-            open_commit |= is_commit && !matches!(self.slots[position].state, State::Answered(_));
-        }
-    }
-
-    /// A request goes on, if it is at the gate.
-    fn pass(&mut self, env: &mut Env<'_, '_>, position: usize, serving: bool) -> Passed {
-        let slot = &mut self.slots[position];
-        let request = slot.request;
-        match mem::replace(&mut slot.state, State::Producing) {
-            passed @ (State::Producing | State::Running(_) | State::Answered(_)) => slot.state = passed,
-            State::Gated(head) if serving => match self.begin(env, request, head) {
-                Ok((state, items)) => {
-                    self.charge(position, items);
-                    self.slots[position].state = state;
-                    self.start(env, position);
-                }
-                Err(Undecodable) => self.refuse(env, request),
-            },
-            State::Gated(head) => {
-                self.answer(env, request, not_ready(&head));
-            }
-            State::FromMemory(asked) if serving => match asked.answer(env.cluster, &env.ctx.config.listener) {
-                Ok(reply) => self.answer(env, request, reply),
-                Err(Undecodable) => self.refuse(env, request),
-            },
-            State::FromMemory(asked) => {
-                let reply = asked.not_ready(&env.ctx.config.listener);
-                self.answer(env, request, reply);
-            }
-        }
-        match self.slots[position].state {
-            State::Answered(Reply::Close | Reply::AnswerAndClose(_)) => Passed::Last,
-            State::Answered(Reply::Answer(_) | Reply::Silence)
-            | State::Gated(_)
-            | State::FromMemory(_)
-            | State::Producing
-            | State::Running(_) => Passed::On,
-        }
-    }
-
-    /// The first state of a request, and how many items it has.
-    fn begin(
-        &mut self,
-        env: &mut Env<'_, '_>,
-        request: RequestId,
-        head: RequestHead,
-    ) -> Result<(State, usize), Undecodable> {
-        if head.api == ApiKey::Produce {
-            let items = self.producer.submit(env.ctx, env.cluster, request, head, &mut self.produced)?;
-            Ok((State::Producing, items))
-        } else {
-            let machine = machine(env.ctx, head)?;
-            let items = machine.items();
-            Ok((State::Running(machine), items))
-        }
-    }
-
-    fn start(&mut self, env: &mut Env<'_, '_>, position: usize) {
-        let slot = &mut self.slots[position];
-        if let State::Running(machine) = &mut slot.state {
-            let (request, mut steps) = (slot.request, Vec::new());
-            machine.start(env.ctx, env.cluster, &mut steps);
-            self.take_steps(env, request, steps);
-        }
-        self.take_produced(env);
     }
 
     fn take_event(&mut self, env: &mut Env<'_, '_>, event: PoolEvent) {

@@ -1,0 +1,57 @@
+//! What is kept of one request of a client, from its arrival until its answer is written.
+
+use crate::kafka::ApiKey;
+use crate::listener::RequestId;
+use crate::listener::from_memory::FromMemory;
+use crate::listener::request::{Reply, RequestHead, RequestMachine};
+use crate::stats::RetryReason;
+
+/// A request from its arrival until its answer is written.
+pub(super) struct Slot {
+    pub(super) request: RequestId,
+    /// Bytes of its frame or of its items, whichever are more, and of its answer once that waits here.
+    pub(super) size: usize,
+    /// Bytes of it that are held in the shard's memory for large frames.
+    pub(super) reserved: usize,
+    /// Bytes of brokers' answers to it that are held in the shard's memory for large answers.
+    pub(super) answers: usize,
+    pub(super) correlation_id: i32,
+    /// `None` for one that was answered or refused at once.
+    pub(super) api: Option<ApiKey>,
+    /// Why the next part that it sends is one more round.
+    pub(super) retry: Option<RetryReason>,
+    pub(super) state: State,
+}
+
+impl Slot {
+    /// Whether it changes something: a broker carries that out although the client is gone. What only asks, or makes the
+    /// client a member of a group, is of no use to anybody then, and may wait long.
+    pub(super) fn outlives_client(&self) -> bool {
+        matches!(
+            self.api,
+            Some(
+                ApiKey::Produce
+                    | ApiKey::OffsetCommit
+                    | ApiKey::LeaveGroup
+                    | ApiKey::CreateTopics
+                    | ApiKey::DeleteTopics
+                    | ApiKey::CreatePartitions
+                    | ApiKey::AlterConfigs
+                    | ApiKey::DeleteGroups
+            )
+        )
+    }
+}
+
+pub(super) enum State {
+    /// Waits for a read of etcd before anything is decided, or, as a commit, for the commit before it.
+    Gated(RequestHead),
+    /// To be answered without a broker, once it is the oldest.
+    FromMemory(FromMemory),
+    /// Its batches are with the producer.
+    Producing,
+    /// Under way.
+    Running(Box<dyn RequestMachine>),
+    /// Waits for the answers before it.
+    Answered(Reply),
+}
