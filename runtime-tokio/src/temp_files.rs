@@ -30,6 +30,17 @@ enum Done {
     Read(inputs::ReadResult),
 }
 
+impl Step {
+    /// What is told when it was not carried out to its end.
+    fn failed(&self) -> Done {
+        let error = "the file operation did not end".to_owned();
+        match self {
+            Self::Create | Self::Append(_) => Done::Written(Err(error)),
+            Self::Read { .. } => Done::Read(inputs::ReadResult::Broken(error)),
+        }
+    }
+}
+
 /// Bytes that the temporary files of all shards may still take.
 pub(crate) struct DiskSpace(AtomicU64);
 
@@ -116,7 +127,7 @@ impl TempFiles {
             let (report, open) = (self.report.clone(), Rc::clone(&self.open));
             spawn_local(async move {
                 open.set(open.get() + 1);
-                carry_out_steps(report, taken, receiver).await;
+                carry_out_steps(report, taken, receiver, carry_out).await;
                 open.set(open.get() - 1);
             });
             sender
@@ -126,7 +137,12 @@ impl TempFiles {
     }
 }
 
-async fn carry_out_steps(report: Report, mut taken: Taken, mut steps: mpsc::UnboundedReceiver<(OperationId, Step)>) {
+async fn carry_out_steps(
+    report: Report,
+    mut taken: Taken,
+    mut steps: mpsc::UnboundedReceiver<(OperationId, Step)>,
+    carry_out: fn(Option<OpenFile>, Step) -> (Option<OpenFile>, Done),
+) {
     let mut open: Option<OpenFile> = None;
     while let Some((operation, step)) = steps.recv().await {
         if let Step::Append(bytes) = &step
@@ -136,12 +152,13 @@ async fn carry_out_steps(report: Report, mut taken: Taken, mut steps: mpsc::Unbo
             report.tell(Input::TempFile(inputs::TempFile::Finished { operation, result }));
             continue;
         }
-        let current = open.take();
+        let (current, failed) = (open.take(), step.failed());
         let carried_out = spawn_blocking(move || carry_out(current, step)).await;
-        let Ok((file, done)) = carried_out else {
-            tracing::error!("a file operation did not end");
-            return;
-        };
+        // The file is lost, and each step still gets its one completion: whoever waits for it would wait for ever.
+        let (file, done) = carried_out.unwrap_or_else(|error| {
+            tracing::error!(%error, "a file operation did not end");
+            (None, failed)
+        });
         open = file;
         report.tell(Input::TempFile(match done {
             Done::Written(result) => inputs::TempFile::Finished { operation, result },
@@ -180,6 +197,7 @@ fn read(open: &mut OpenFile, max_bytes: usize) -> std::io::Result<inputs::ReadRe
 }
 
 #[cfg(test)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes fails the test")]
 mod tests {
     use super::*;
 
@@ -221,5 +239,29 @@ mod tests {
         assert!(matches!(carry_out(None, Step::Append(Bytes::new())).1, Done::Written(Err(_))));
         let read = carry_out(None, Step::Read { max_bytes: 1 }).1;
         assert!(matches!(read, Done::Read(inputs::ReadResult::Broken(_))));
+    }
+    #[test]
+    fn a_step_that_does_not_end_is_answered_and_so_are_those_behind_it() {
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let facts = Rc::clone(&told);
+        let report = Report::new(move |fact| {
+            facts.borrow_mut().push(match fact {
+                Input::TempFile(inputs::TempFile::Finished { operation, result }) => (operation.0, result.is_err()),
+                Input::TempFile(inputs::TempFile::ChunkRead { operation, result }) => {
+                    (operation.0, matches!(result, inputs::ReadResult::Broken(_)))
+                }
+                _ => panic!("{fact:?}"),
+            });
+        });
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let steps = [Step::Create, Step::Append(Bytes::from_static(b"x")), Step::Read { max_bytes: 1 }];
+        for (operation, step) in (1..).map(OperationId).zip(steps) {
+            assert!(sender.send((operation, step)).is_ok());
+        }
+        drop(sender);
+        let taken = Taken { space: Arc::new(DiskSpace::new(10)), bytes: 0 };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(carry_out_steps(report, taken, receiver, |_, _| panic!("on purpose")));
+        assert_eq!(*told.borrow(), [(1, true), (2, true), (3, true)]);
     }
 }
