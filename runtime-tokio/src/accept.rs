@@ -4,7 +4,6 @@ use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Wait after a failed accept: without descriptors the next one fails just the same.
@@ -51,17 +50,6 @@ fn is_of_one_connection(error: &Error) -> bool {
     use rustix::io::Errno;
     let of_one = [Errno::CONNABORTED, Errno::CONNRESET, Errno::PERM, Errno::PROTO, Errno::NETDOWN, Errno::NETUNREACH];
     Errno::from_io_error(error).is_some_and(|errno| of_one.contains(&errno) || errno == Errno::HOSTUNREACH)
-}
-
-/// Allows as many descriptors as the system lets this process have: every connection is one.
-pub(crate) fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        limit.current = limit.maximum;
-        if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::debug!(%error, "cannot raise the number of descriptors");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,14 @@
-//! Who may connect: as many HTTP clients as the settings allow, and nobody when descriptors run short.
+//! Who may connect by HTTP: as many clients as the settings allow, and nobody when descriptors run short.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One of so many descriptors is kept for etcd, S3, brokers and files.
-const SPARE_SHARE: u64 = 8;
-/// So many are kept at most.
-const SPARE_MOST: u64 = 4096;
+use crate::descriptors::Descriptors;
+
 /// What an HTTP client gets for which there is no place.
 const NO_PLACE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
@@ -56,31 +52,6 @@ impl Door {
     }
 }
 
-/// How many descriptors clients may use: without the rest no broker, etcd or S3 could be reached for those that are here.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Descriptors {
-    /// The first one that is none for clients; `None` without a limit.
-    first_spare: Option<u64>,
-}
-
-impl Descriptors {
-    /// By the limit of the process.
-    pub(crate) fn of_process() -> Self {
-        Self::of(getrlimit(Resource::Nofile).current)
-    }
-
-    fn of(limit: Option<u64>) -> Self {
-        Self { first_spare: limit.map(|limit| limit - (limit / SPARE_SHARE).min(SPARE_MOST)) }
-    }
-
-    /// Whether a client may have this connection. The system gives out the lowest free number, so a high one says that
-    /// all below are taken.
-    pub(crate) fn allow(self, stream: &TcpStream) -> bool {
-        let number = u64::try_from(stream.as_raw_fd()).unwrap_or(u64::MAX);
-        self.first_spare.is_none_or(|first| number < first)
-    }
-}
-
 /// Tells an HTTP client that there is no place for it. What it has sent is not read, so it may see a reset instead.
 fn refuse(stream: TcpStream) {
     let refused = stream.into_std().and_then(|mut stream| {
@@ -100,15 +71,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-
-    #[test]
-    fn some_descriptors_are_no_clients() {
-        let first_spare = |limit| Descriptors::of(limit).first_spare;
-        assert_eq!(first_spare(Some(64)), Some(56));
-        assert_eq!(first_spare(Some(1024)), Some(896));
-        assert_eq!(first_spare(Some(1 << 20)), Some((1 << 20) - 4096));
-        assert_eq!(first_spare(None), None);
-    }
 
     #[test]
     fn one_too_many_is_told_so_and_a_place_comes_back() {

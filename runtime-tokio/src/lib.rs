@@ -9,6 +9,7 @@ mod broker_connections;
 mod client_listener;
 pub mod clock;
 mod compute;
+mod descriptors;
 pub mod dev;
 mod door;
 mod etcd_client;

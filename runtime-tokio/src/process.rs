@@ -16,7 +16,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::LocalSet;
 
-use crate::door::{Descriptors, Door, Place};
+use crate::descriptors::{self, Descriptors};
+use crate::door::{Door, Place};
 use crate::etcd_client::EtcdClient;
 use crate::health_server;
 use crate::metrics::{Metrics, ShardStats};
@@ -195,7 +196,7 @@ pub(crate) async fn serve<P: MakePartners>(
     listeners: Listeners,
     partners: impl Fn(usize) -> P,
 ) -> Result<(), ProcessError> {
-    accept::raise_descriptor_limit();
+    descriptors::raise_limit();
     let mut signals = Signals::new().map_err(|error| ProcessError(format!("cannot handle signals: {error}")))?;
     let stop_accepting = Arc::new(Notify::new());
     let space = Arc::new(DiskSpace::new(settings.process.lfs.as_ref().map_or(0, |lfs| lfs.download_disk_bytes)));
