@@ -1,5 +1,6 @@
 //! Listening sockets of the process.
 
+use std::cell::Cell;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,6 +9,15 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Wait after a failed accept: without descriptors the next one fails just the same.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
+
+thread_local! {
+    static FAILURES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often accepting has failed on this thread, for want of descriptors or memory.
+pub(crate) fn failures() -> u64 {
+    FAILURES.get()
+}
 
 /// Listens on `host:port`; an empty host is every address, of both families where the host has both.
 ///
@@ -36,6 +46,7 @@ pub(crate) async fn accept(listener: &TcpListener, mut serve: impl FnMut(TcpStre
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
+                FAILURES.set(FAILURES.get() + 1);
                 if !std::mem::replace(&mut failing, true) {
                     tracing::error!(%error, "no connections are accepted until this is over");
                 }
@@ -55,6 +66,19 @@ fn is_of_one_connection(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accepts_that_fail_are_counted_and_tried_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = listen("127.0.0.1:0").await.unwrap();
+            socket2::SockRef::from(&listener).shutdown(std::net::Shutdown::Both).unwrap();
+            let before = failures();
+            let accepting = accept(&listener, |_, _| panic!("nobody has come"));
+            assert!(tokio::time::timeout(3 * ACCEPT_WAIT, accepting).await.is_err());
+            assert!((2..=4).contains(&(failures() - before)), "{}", failures() - before);
+        });
+    }
 
     #[test]
     fn only_want_of_descriptors_or_memory_makes_it_wait() {

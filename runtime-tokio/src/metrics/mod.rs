@@ -23,6 +23,7 @@ use kafscale_proxy_core::{KnowledgeStats, LfsStats, ListenerStats, Monotonic, Pr
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::accept;
 use crate::door::Place;
 use crate::http_connection::{self, ConnectionState};
 use crate::process::ShardHandle;
@@ -147,6 +148,7 @@ impl Metrics {
             shard_count: self.shards.len(),
             ttl: self.ttl,
             main_tasks: tasks::alive(),
+            accept_failures: accept::failures(),
             process: ProcessStats::read(),
             started: self.started,
         })

@@ -24,6 +24,8 @@ pub(super) struct Facts<'a> {
     pub(super) ttl: Option<Duration>,
     /// Tasks of the main thread.
     pub(super) main_tasks: usize,
+    /// Accepts of the main thread that failed.
+    pub(super) accept_failures: u64,
     pub(super) process: ProcessStats,
     /// When the process has begun.
     pub(super) started: SystemTime,
@@ -314,6 +316,11 @@ const fn reason_label(reason: RetryReason) -> &'static str {
 /// Names that every Prometheus client library uses.
 fn process(page: &mut Page, facts: &Facts<'_>) {
     let ProcessStats { usage, open_descriptors, max_descriptors } = facts.process;
+    page.counter(
+        "kafscale_proxy_accept_failures_total",
+        "How often no connection could be accepted for want of descriptors or memory",
+        [(NONE, facts.accept_failures)],
+    );
     page.gauge(
         "kafscale_proxy_build_info",
         "Always 1; the labels tell what runs",

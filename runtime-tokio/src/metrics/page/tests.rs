@@ -82,6 +82,7 @@ fn page() -> String {
         shard_count: 3,
         ttl: Some(Duration::from_secs(60)),
         main_tasks: 1,
+        accept_failures: 4,
         process: ProcessStats { usage: Some(usage), open_descriptors: Some(6), max_descriptors: Some(7) },
         started: UNIX_EPOCH + Duration::from_secs(8),
     })
@@ -114,6 +115,7 @@ fn shards_are_summed_where_they_have_no_label() {
         ("kafscale_proxy_shard_stats_age_seconds{shard=\"2\"}", 8.0),
         ("kafscale_proxy_kafka_clients{software=\"sarama\",version=\"1.61\"}", 3.0),
         ("kafscale_proxy_shards", 3.0),
+        ("kafscale_proxy_accept_failures_total", 4.0),
     ] {
         assert_eq!(value(series), Some(expected), "{series}");
     }
@@ -143,6 +145,7 @@ fn names_of_the_contract_are_there_before_anything_has_happened() {
         shard_count: 1,
         ttl: None,
         main_tasks: 1,
+        accept_failures: 4,
         process: ProcessStats::default(),
         started: UNIX_EPOCH,
     });
