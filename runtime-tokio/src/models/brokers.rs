@@ -1,9 +1,10 @@
 //! Models of KafScale brokers on loopback TCP, with a model of etcd or a real one.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kafscale_proxy_core::model::broker::{
@@ -37,6 +38,10 @@ pub enum Control {
     WaitingFaults(oneshot::Sender<usize>),
     /// It reads and does nothing, or goes on.
     Silence(bool),
+    /// As a stopped process: what comes waits in its sockets, its leases end, and later it goes on as if nothing had been.
+    Freeze(bool),
+    /// Connections that are idle for so long are closed from now on.
+    IdleClose(Duration),
     /// It dies: connections break, its port is closed, its leases go on until they end.
     Crash,
     /// It ends in order: leases are revoked.
@@ -62,6 +67,8 @@ pub(crate) struct BrokerServers {
     connect: Connect,
     log: RefCell<SharedLog>,
     inbox: RefCell<VecDeque<(usize, Fact)>>,
+    /// What has come for frozen brokers.
+    frozen: RefCell<BTreeMap<usize, Vec<Fact>>>,
     at_work: Cell<bool>,
     sockets: RefCell<HashMap<(usize, ConnectionId), Rc<Socket>>>,
     buffer: ReadBuffer,
@@ -130,6 +137,7 @@ impl BrokerServers {
             connect: Box::new(connect),
             log: RefCell::new(SharedLog::new()),
             inbox: RefCell::default(),
+            frozen: RefCell::default(),
             at_work: Cell::new(false),
             sockets: RefCell::default(),
             buffer: ReadBuffer::default(),
@@ -181,7 +189,18 @@ impl BrokerServers {
                 self.brokers.borrow_mut()[broker].model.set_silent(silent);
                 self.work(true);
             }
+            Control::Freeze(true) => drop(self.frozen.borrow_mut().insert(broker, Vec::new())),
+            Control::Freeze(false) => {
+                let held = self.frozen.borrow_mut().remove(&broker);
+                held.into_iter().flatten().for_each(|fact| self.tell(broker, fact));
+                self.work(true);
+            }
+            Control::IdleClose(idle) => {
+                self.brokers.borrow_mut()[broker].model.set_idle_close(idle);
+                self.work(true);
+            }
             Control::Crash => {
+                self.frozen.borrow_mut().remove(&broker);
                 self.call(broker, |model, _, _, orders| model.crash(orders));
                 self.work(true);
             }
@@ -200,7 +219,9 @@ impl BrokerServers {
     }
 
     fn poll_timeout(&self) -> Option<kafscale_proxy_core::Monotonic> {
-        self.brokers.borrow().iter().filter_map(|broker| broker.model.poll_timeout()).min()
+        let (brokers, frozen) = (self.brokers.borrow(), self.frozen.borrow());
+        let awake = brokers.iter().enumerate().filter(|(broker, _)| !frozen.contains_key(broker));
+        awake.filter_map(|(_, broker)| broker.model.poll_timeout()).min()
     }
 
     fn serve(self: &Rc<Self>, broker: usize, stream: TcpStream) {
@@ -230,6 +251,10 @@ impl BrokerServers {
     }
 
     fn tell(&self, broker: usize, fact: Fact) {
+        if let Some(held) = self.frozen.borrow_mut().get_mut(&broker) {
+            held.push(fact);
+            return;
+        }
         self.inbox.borrow_mut().push_back((broker, fact));
         if !self.at_work.get() {
             self.work(false);
@@ -243,7 +268,7 @@ impl BrokerServers {
             let version = self.log.borrow().version();
             if std::mem::take(&mut timeout) {
                 let count = self.brokers.borrow().len();
-                for broker in 0..count {
+                for broker in (0..count).filter(|broker| !self.frozen.borrow().contains_key(broker)) {
                     self.call(broker, |model, now, log, orders| model.handle_timeout(now, log, orders));
                 }
                 continue;

@@ -11,6 +11,7 @@
 mod fetch;
 mod group;
 mod groups;
+mod hints;
 mod job;
 mod keys;
 mod lease;
@@ -87,6 +88,11 @@ pub enum Fault {
     WrongCorrelation,
     /// A produce or fetch answer lacks its last partition.
     MissingPartition,
+    /// The connection closes once a produce was read; nothing is appended.
+    CloseUnappended,
+    /// A produce answer of version 9, or a fetch answer of 12 and newer, names a leader in its tagged fields as newer Kafka
+    /// brokers do (KIP-951): this host, which clients of a proxy cannot reach.
+    LeaderHints(&'static str),
 }
 
 /// What the model is told.
@@ -350,6 +356,11 @@ impl BrokerModel {
         self.faults.len()
     }
 
+    /// From now on connections that are idle for so long are closed.
+    pub fn set_idle_close(&mut self, idle: Duration) {
+        self.settings.idle_close = Some(idle);
+    }
+
     /// A silent broker accepts and reads, and does nothing. Call [`Self::handle_timeout`] when it is to go on.
     pub fn set_silent(&mut self, silent: bool) {
         self.silent = silent;
@@ -496,8 +507,23 @@ impl BrokerModel {
     fn takes_missing_partition(&mut self) -> bool {
         let missing = self.take_fault(|fault| match fault {
             Fault::MissingPartition => Some(()),
-            Fault::RefuseProduce(_) | Fault::CrashAfterAppend | Fault::WrongCorrelation => None,
+            Fault::RefuseProduce(_)
+            | Fault::CrashAfterAppend
+            | Fault::WrongCorrelation
+            | Fault::CloseUnappended
+            | Fault::LeaderHints(_) => None,
         });
         missing.is_some()
+    }
+
+    fn takes_leader_hints(&mut self) -> Option<&'static str> {
+        self.take_fault(|fault| match fault {
+            Fault::LeaderHints(host) => Some(*host),
+            Fault::RefuseProduce(_)
+            | Fault::CrashAfterAppend
+            | Fault::WrongCorrelation
+            | Fault::MissingPartition
+            | Fault::CloseUnappended => None,
+        })
     }
 }

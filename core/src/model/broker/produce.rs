@@ -3,14 +3,17 @@
 use super::job::{Answer, Job, Writing, partition_resource};
 use super::lease::Kind;
 use super::log::{PartitionLog, SharedLog};
-use super::{BrokerModel, Effect, Fault, keys};
+use super::{BrokerModel, Effect, Fault, hints, keys};
 use crate::kafka::{
     ErrorCode, PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
 };
 use crate::time::Now;
 
+/// First version of Produce with tagged fields.
+const FIRST_TAGGED: i16 = 9;
+
 impl BrokerModel {
-    /// `None` when the broker crashed over it.
+    /// `None` when the broker crashed over it, or its connection is gone.
     pub(super) fn answer_produce(
         &mut self,
         now: Now,
@@ -19,9 +22,25 @@ impl BrokerModel {
         log: &mut SharedLog,
         effects: &mut Vec<Effect>,
     ) -> Option<Answer> {
+        let closes = self.take_fault(|fault| match fault {
+            Fault::CloseUnappended => Some(()),
+            Fault::RefuseProduce(_)
+            | Fault::CrashAfterAppend
+            | Fault::WrongCorrelation
+            | Fault::MissingPartition
+            | Fault::LeaderHints(_) => None,
+        });
+        if closes.is_some() {
+            self.close(job.head.connection, effects);
+            return None;
+        }
         let refusal = self.take_fault(|fault| match fault {
             Fault::RefuseProduce(code) => Some(*code),
-            Fault::CrashAfterAppend | Fault::WrongCorrelation | Fault::MissingPartition => None,
+            Fault::CrashAfterAppend
+            | Fault::WrongCorrelation
+            | Fault::MissingPartition
+            | Fault::CloseUnappended
+            | Fault::LeaderHints(_) => None,
         });
         let mut writing = Writing::default();
         let mut response = ProduceResponse::default();
@@ -50,7 +69,11 @@ impl BrokerModel {
         }
         let crashes = self.take_fault(|fault| match fault {
             Fault::CrashAfterAppend => Some(()),
-            Fault::RefuseProduce(_) | Fault::WrongCorrelation | Fault::MissingPartition => None,
+            Fault::RefuseProduce(_)
+            | Fault::WrongCorrelation
+            | Fault::MissingPartition
+            | Fault::CloseUnappended
+            | Fault::LeaderHints(_) => None,
         });
         if crashes.is_some() {
             self.crash(effects);
@@ -62,7 +85,12 @@ impl BrokerModel {
             topic.partition_responses.pop();
         }
         if request.acks != 0 {
-            let frame = job.head.frame(&response);
+            let mut frame = job.head.frame(&response);
+            if job.head.version >= FIRST_TAGGED
+                && let Some(host) = self.takes_leader_hints()
+            {
+                frame = hints::with_endpoint(&frame, self.settings.id, host);
+            }
             // The records are stored; brokers only log that etcd did not take the new end, and acknowledge.
             writing.failed = Some(frame.clone());
             writing.written = Some(frame);

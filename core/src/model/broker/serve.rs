@@ -9,15 +9,18 @@ use super::job::{Answer, Head, Job, Stage, Writing, chunks, partition_resource};
 use super::lease::{Acquired, Kind, Need, TTL_SECONDS};
 use super::log::SharedLog;
 use super::request::{Request, advertised};
-use super::{BrokerModel, ConnectionId, Effect, EtcdToken, Fault, Lifecycle, Purpose, SNAPSHOT_KEY, keys};
+use super::{BrokerModel, ConnectionId, Effect, EtcdToken, Fault, Lifecycle, Purpose, SNAPSHOT_KEY, hints, keys};
 use crate::etcd;
 use crate::etcd::{RangeRequest, TxnAnswer, TxnOperation, TxnRequest};
 use crate::kafka::{
     ApiKey, ApiVersionsResponse, ErrorCode, FetchResponse, FindCoordinatorResponse, InitProducerIdResponse,
-    MetadataResponse, RequestHeader, SaslAuthenticateResponse, SaslHandshakeResponse, response_frame,
+    LeaderIdAndEpoch, MetadataResponse, RequestHeader, SaslAuthenticateResponse, SaslHandshakeResponse, response_frame,
 };
 use crate::operation::Outcome;
 use crate::time::Now;
+
+/// First version of Fetch with tagged fields.
+const FETCH_TAGGED: i16 = 12;
 
 /// What one step of a request led to.
 enum Step {
@@ -78,7 +81,7 @@ impl BrokerModel {
         }
     }
 
-    fn close(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
+    pub(super) fn close(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
         if self.connections.remove(&connection).is_some() {
             effects.push(Effect::Close { connection });
         }
@@ -90,7 +93,11 @@ impl BrokerModel {
         }
         let wrong = self.take_fault(|fault| match fault {
             Fault::WrongCorrelation => Some(()),
-            Fault::RefuseProduce(_) | Fault::CrashAfterAppend | Fault::MissingPartition => None,
+            Fault::RefuseProduce(_)
+            | Fault::CrashAfterAppend
+            | Fault::MissingPartition
+            | Fault::CloseUnappended
+            | Fault::LeaderHints(_) => None,
         });
         let bytes = if wrong.is_some() {
             let mut bytes = BytesMut::from(&bytes[..]);
@@ -247,7 +254,7 @@ impl BrokerModel {
         }
     }
 
-    /// `None` when the broker crashed over it.
+    /// `None` when the broker crashed over it, or its connection is gone.
     fn answer_known(&mut self, now: Now, job: &Job, log: &mut SharedLog, effects: &mut Vec<Effect>) -> Option<Answer> {
         let head = job.head;
         Some(match &job.request {
@@ -289,6 +296,14 @@ impl BrokerModel {
             && let Some(topic) = response.responses.last_mut()
         {
             topic.partitions.pop();
+        }
+        if head.version >= FETCH_TAGGED
+            && let Some(host) = self.takes_leader_hints()
+        {
+            let leader = LeaderIdAndEpoch { leader_id: self.settings.id, leader_epoch: 1 };
+            let partitions = response.responses.iter_mut().flat_map(|topic| &mut topic.partitions);
+            partitions.for_each(|partition| partition.current_leader = Some(leader.clone()));
+            return hints::with_endpoint(&head.frame(&response), self.settings.id, host);
         }
         head.frame(&response)
     }

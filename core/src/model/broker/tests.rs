@@ -739,6 +739,45 @@ fn a_crash_between_append_and_answer_loses_the_answer_only() {
 }
 
 #[test]
+fn a_produce_that_is_read_and_not_appended() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0);
+    cluster.brokers[0].inject(Fault::CloseUnappended);
+    cluster.send(client, 3, &produce("two", 0, batch(2), -1));
+    assert_eq!((cluster.is_closed(client), cluster.written.len(), cluster.stopped.len()), (true, 0, 0));
+    assert!(cluster.log.partition("two", 0).is_none());
+    let again = cluster.connect(0);
+    assert_eq!(cluster.produce(again, "two", 0, 1), (0, 0), "it goes on");
+}
+
+#[test]
+fn answers_with_leader_hints_are_whole_and_name_the_host() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0);
+    cluster.brokers[0].inject(Fault::LeaderHints("inner-host"));
+    cluster.brokers[0].inject(Fault::LeaderHints("inner-host"));
+    // Versions without tagged fields leave the fault for later.
+    cluster.send(client, 8, &produce("two", 0, batch(1), -1));
+    assert!(cluster.received::<ProduceRequest>(client, 8).is_some());
+    cluster.send(client, 9, &produce("two", 0, batch(1), -1));
+    cluster.send(client, 12, &fetch(&[(0, 0)], 0));
+    let frames = cluster.written.remove(&client.connection).unwrap();
+    assert_eq!(frames.len(), 2);
+    for (frame, (api, version)) in frames.iter().zip([(ApiKey::Produce, 9), (ApiKey::Fetch, 12)]) {
+        assert!(frame.windows(10).any(|part| part == b"inner-host"), "{api:?}");
+        let (_, body) = ResponseHeader::decode(frame, api, version).unwrap();
+        let body = frame.slice(body..);
+        if api == ApiKey::Produce {
+            ProduceResponse::decode(&body, version).unwrap();
+        } else {
+            let response = FetchResponse::decode(&body, version).unwrap();
+            assert!(response.responses[0].partitions[0].current_leader.is_some());
+        }
+    }
+    assert_eq!(cluster.brokers[0].waiting_faults(), 0);
+}
+
+#[test]
 fn a_produce_whose_client_is_gone_is_carried_out() {
     let mut cluster = Cluster::new(1);
     let client = cluster.connect(0);
