@@ -14,6 +14,7 @@ mod metrics;
 mod ports;
 mod process;
 mod proxy;
+mod read;
 mod relay;
 mod s3;
 
@@ -27,6 +28,7 @@ pub use kafscale_proxy::models::brokers::Control;
 pub use metrics::Metrics;
 pub use ports::free_port;
 pub use proxy::Proxy;
+pub use read::read_all;
 pub use relay::Relay;
 pub use s3::{BUCKET, Fault, Operation, Seen, Store};
 
