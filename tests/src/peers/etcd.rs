@@ -37,6 +37,8 @@ impl Etcd {
             .args(["--listen-client-urls", &self.endpoint(), "--advertise-client-urls", &self.endpoint()])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &format!("peer={peer}")])
+            // The snapshot of a large cluster is one value; those who have one raise this, and etcd's default is 1.5 MiB.
+            .args(["--max-request-bytes", "10485760"])
             .arg("--data-dir")
             .arg(self.folder.path().join("data"));
         if cfg!(target_arch = "aarch64") {
