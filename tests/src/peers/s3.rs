@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Method, Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,6 +23,8 @@ use tokio::task::JoinHandle;
 
 /// The bucket, there from the start.
 pub const BUCKET: &str = "peer-bucket";
+/// Bytes of a body after which [`Fault::PauseReading`] pauses: less than the buffers on the way hold of a large one.
+const PAUSE_AFTER: usize = 64 * 1024;
 /// Credentials that are accepted.
 pub(super) const ACCESS_KEY: &str = "peer-access-key";
 /// Credentials that are accepted.
@@ -75,6 +78,8 @@ pub enum Fault {
     Refuse(u16),
     /// Carried out so much later.
     Delay(Duration),
+    /// Its body is read up to [`PAUSE_AFTER`], and the rest of it so much later.
+    PauseReading(Duration),
     /// The connection breaks before it is carried out.
     CutBefore,
     /// It is carried out, then the connection breaks.
@@ -160,6 +165,13 @@ impl Store {
         keys
     }
 
+    /// What it keeps of multipart uploads that were neither completed nor aborted: a note of each, and their parts.
+    pub fn left_of_uploads(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.path()).expect("the folder is there").flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| name.starts_with(".upload-") || name.starts_with(".upload_id-")).collect()
+    }
+
     /// File with the bytes of an object.
     pub fn file(&self, key: &str) -> PathBuf {
         self.folder.path().join(BUCKET).join(key)
@@ -228,13 +240,32 @@ async fn answer(
             return response.body(s3s::Body::from(body.to_owned())).map_err(io::Error::other);
         }
         Some(Fault::Delay(delay)) => tokio::time::sleep(delay).await,
-        Some(Fault::CutAfter) | None => {}
+        Some(Fault::CutAfter | Fault::PauseReading(_)) | None => {}
     }
-    let response =
-        service.call(request.map(s3s::Body::from)).await.map_err(|error| io::Error::other(format!("{error:?}")))?;
+    let request = match fault {
+        Some(Fault::PauseReading(pause)) => read_with_pause(request, pause).await?,
+        Some(Fault::CutBefore | Fault::Refuse(_) | Fault::Delay(_) | Fault::CutAfter) | None => {
+            request.map(s3s::Body::from)
+        }
+    };
+    let response = service.call(request).await.map_err(|error| io::Error::other(format!("{error:?}")))?;
     if fault == Some(Fault::CutAfter) {
         return Err(cut());
     }
     lock(&state).seen[number].status = Some(response.status().as_u16());
     Ok(response)
+}
+
+/// Reads all of a request before it is carried out, as slowly as [`Fault::PauseReading`] says.
+async fn read_with_pause(request: Request<Incoming>, pause: Duration) -> io::Result<Request<s3s::Body>> {
+    let (head, mut body) = request.into_parts();
+    let mut bytes = BytesMut::new();
+    let mut paused = false;
+    while let Some(frame) = body.frame().await {
+        bytes.extend(frame.map_err(io::Error::other)?.into_data().into_iter().flatten());
+        if bytes.len() >= PAUSE_AFTER && !std::mem::replace(&mut paused, true) {
+            tokio::time::sleep(pause).await;
+        }
+    }
+    Ok(Request::from_parts(head, s3s::Body::from(bytes.freeze())))
 }

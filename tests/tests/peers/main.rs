@@ -2,6 +2,7 @@
 
 mod clients;
 mod closing_brokers;
+mod cut_store;
 mod etcd_model;
 mod etcd_outage;
 mod frozen_owner;
@@ -15,5 +16,6 @@ mod leader_hints;
 mod long_lived;
 mod metrics;
 mod mock_cluster;
+mod slow_uploads;
 mod soak;
 mod three_brokers;
