@@ -83,8 +83,9 @@ pub struct ClusterConfig {
     pub dial_timeout: Duration,
     /// All dials and waits of one request together.
     pub connect_total: Duration,
-    /// Keys of one page when a prefix of etcd is read, at least 1. A page of long keys must stay far below the 4 MiB that gRPC
-    /// clients take by default.
+    /// Keys of one page when a prefix of etcd is read, at least 1. A page of the longest keys, about 330 bytes each, must stay
+    /// below the 4 MiB that gRPC clients take by default; and for each page etcd counts all keys behind it, so that small
+    /// pages of a long prefix cost more than what is in them: 40 ms a page at 60,000 keys.
     pub page_keys: u32,
     /// What kind of cluster the brokers are.
     pub kind: ClusterKind,
@@ -222,7 +223,7 @@ impl Default for ClusterConfig {
             connect_backoff: Duration::from_millis(500),
             dial_timeout: Duration::from_secs(5),
             connect_total: Duration::from_secs(15),
-            page_keys: 1_000,
+            page_keys: 5_000,
             kind: ClusterKind::KafScale,
             idempotent_producers: IdempotentProducers::Refuse,
             sasl: None,
@@ -282,6 +283,16 @@ impl Default for Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Prefix, a topic name of 249 bytes, the partition, and what the message adds for each key.
+    const LONGEST_KEY: u32 = 27 + 249 + 11 + 43;
+
+    #[test]
+    fn a_page_of_leases_fits_into_a_message_and_a_large_cluster_into_a_few_pages() {
+        let page_keys = ClusterConfig::default().page_keys;
+        assert!(page_keys * LONGEST_KEY < 4 * 1024 * 1024, "{page_keys}");
+        assert!(60_000_u32.div_ceil(page_keys) <= 12, "{page_keys}");
+    }
 
     #[test]
     fn clients_wait_no_longer_than_they_may() {

@@ -60,6 +60,7 @@ impl Bench {
         let cluster = ClusterConfig {
             static_backends: static_backends.iter().map(|&text| text.to_owned()).collect(),
             cache_ttl: TTL,
+            page_keys: 1_000,
             ..ClusterConfig::default()
         };
         let config = Config { cluster, ..Config::default() };
