@@ -103,7 +103,6 @@ impl World {
                 let (broker, inner) = (socket.broker, socket.connection);
                 if accepted > 0 {
                     let now = self.timeline.now().monotonic;
-                    self.knowledge.sent(now, shard, broker, &bytes);
                     self.judges.written_to_broker((shard, connection), broker, &bytes, &self.etcd, now);
                     self.deletes.record_handed_over((shard, connection), &bytes);
                     let bytes = BytesMut::from(&bytes[..accepted]);

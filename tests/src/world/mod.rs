@@ -28,7 +28,7 @@ use kafscale_proxy_core::{Config, Input, Monotonic, Now, OperationId, Outcome, e
 use choices::Choices;
 pub use faults::{Faults, S3Fault, S3Verb};
 pub use http_client::{BodyEnd, HttpClient};
-use invariants::{Deletes, Judges, Knowledge};
+use invariants::{Deletes, Judges, PARTITIONS};
 use kafka_client::HeldBack;
 pub use kafka_client::KafkaClient;
 use processes::{BrokerProcess, Replica};
@@ -127,8 +127,6 @@ pub struct World {
     pub log: SharedLog,
     /// What was ordered to be deleted.
     pub deletes: Deletes,
-    /// What was sent to whom, and by what knowledge.
-    pub knowledge: Knowledge,
     /// What else must hold at every moment.
     pub judges: Judges,
     /// What is still to strike.
@@ -188,8 +186,7 @@ impl World {
             brokers,
             log: SharedLog::new(),
             deletes: Deletes::default(),
-            knowledge: Knowledge::new(&plan.config.cluster, &snapshot),
-            judges: Judges::new(plan.config.cluster.cache_ttl, plan.config.listener.frame_memory_bytes),
+            judges: Judges::new(plan.config.cluster.cache_ttl, plan.config.listener.frame_memory_bytes, &snapshot),
             faults: Faults::default(),
             dialling: BTreeSet::new(),
             clients: BTreeMap::new(),
@@ -418,7 +415,7 @@ impl World {
 
     /// The broker that holds the lease of a partition.
     pub fn owner(&self, topic: &str, partition: i32) -> Option<usize> {
-        let key = format!("/kafscale/partition-leases/{topic}/{partition}");
+        let key = format!("{PARTITIONS}{topic}/{partition}");
         std::str::from_utf8(&self.etcd.model.get(key.as_bytes())?.value).ok()?.parse().ok()
     }
 
@@ -431,7 +428,6 @@ impl World {
     pub fn change_etcd(&mut self, change: impl FnOnce(&mut EtcdSide, &mut WatchFacts)) {
         let mut facts = WatchFacts::new();
         change(&mut self.etcd, &mut facts);
-        self.knowledge.look(self.timeline.now().monotonic, &self.etcd.model);
         self.etcd_may_have_changed();
         self.tell_watchers(facts);
     }
@@ -605,17 +601,13 @@ impl World {
             // The revision is new, so it was never compacted before.
             self.etcd.model.compact(self.etcd.model.revision()).expect("a new revision can be compacted");
         }
-        self.knowledge.look(now.monotonic, &self.etcd.model);
-        if let (Watcher::Shard(shard, _), Outcome::Applied(_)) = (from, &reply.outcome) {
-            self.judges.freshness.served(shard, request, now.monotonic);
+        if let (Watcher::Shard(shard, operation), Outcome::Applied(_)) = (from, &reply.outcome) {
+            self.judges.freshness.served((shard, operation), request, now.monotonic);
         }
         self.etcd_may_have_changed();
         let after = HOP + reply.delay;
         match from {
             Watcher::Shard(shard, operation) => {
-                if matches!(reply.outcome, Outcome::Applied(_)) {
-                    self.knowledge.told(now.monotonic, shard, request);
-                }
                 let finished = inputs::Etcd::Finished { operation, outcome: reply.outcome };
                 self.fact(after, shard, Input::Etcd(finished));
             }

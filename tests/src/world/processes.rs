@@ -265,6 +265,7 @@ impl World {
 
     pub(super) fn etcd_may_have_changed(&mut self) {
         let now = self.timeline.now().monotonic;
+        self.judges.owners.look(now, &self.etcd.model);
         self.judges.routing.leases_may_have_changed(&self.etcd, now);
         self.judges.unowned.leases_may_have_changed(&self.etcd, now);
         self.judges.topics.look(&self.etcd, now);

@@ -1,53 +1,84 @@
 //! I3: nothing is sent to a broker, and nothing is answered from memory, once the TTL has passed since the last moment at
-//! which etcd served a linearizable read for this shard. When etcd served it is what the model saw, so an answer that came
-//! late proves no more than one that came at once.
+//! which etcd served a linearizable read for this shard whose answer it was told. When etcd served it is what the model saw,
+//! so an answer that came late proves no more than one that came at once. What is read in pages is as old as the first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kafscale_proxy_core::Monotonic;
-use kafscale_proxy_core::etcd::{Keys, Request, TxnOperation};
+use kafscale_proxy_core::etcd::{Keys, RangeRequest, RangeResponse, Request, Response};
 use kafscale_proxy_core::model::broker::SNAPSHOT_KEY;
+use kafscale_proxy_core::{Monotonic, OperationId, Outcome, inputs};
 
-const PARTITIONS: &str = "/kafscale/partition-leases/";
+use super::PARTITIONS;
 
-/// What was read, and when etcd served it last.
+/// A read that etcd has served.
+struct Served {
+    range: RangeRequest,
+    at: Monotonic,
+}
+
+/// What shards were told that they had asked for, and when etcd served it last.
 pub struct Freshness {
     ttl: Duration,
+    /// Reads whose answers are on their way.
+    on_its_way: BTreeMap<(usize, OperationId), Served>,
+    /// When the first page of a reading of the leases was served that is not complete, by shard.
+    first_page: BTreeMap<usize, Monotonic>,
     served: BTreeMap<(usize, String), Monotonic>,
 }
 
 impl Freshness {
     pub(super) const fn new(ttl: Duration) -> Self {
-        Self { ttl, served: BTreeMap::new() }
+        Self { ttl, on_its_way: BTreeMap::new(), first_page: BTreeMap::new(), served: BTreeMap::new() }
     }
 
     /// etcd served a request of a shard.
-    pub(in crate::world) fn served(&mut self, shard: usize, request: &Request, now: Monotonic) {
-        match request {
-            Request::Range(range) => self.read(shard, &range.keys, now),
-            Request::Txn(txn) => {
-                for operation in txn.success.iter().chain(&txn.failure) {
-                    match operation {
-                        TxnOperation::Range(range) => self.read(shard, &range.keys, now),
-                        TxnOperation::Put { .. } | TxnOperation::Delete(_) => {}
-                    }
-                }
-            }
-            Request::LeaseGrant { .. } | Request::LeaseKeepAlive { .. } | Request::LeaseRevoke { .. } => {}
+    pub(in crate::world) fn served(&mut self, order: (usize, OperationId), request: &Request, at: Monotonic) {
+        if let Request::Range(range) = request {
+            self.on_its_way.insert(order, Served { range: range.clone(), at });
         }
     }
 
-    fn read(&mut self, shard: usize, keys: &Keys, now: Monotonic) {
-        match keys {
-            Keys::One(key) => drop(self.served.insert((shard, String::from_utf8_lossy(key).into_owned()), now)),
-            // Its end is as good as its start: long prefixes are read in pages.
-            Keys::Between(..) => {
-                if keys.contain(PARTITIONS.as_bytes()) || keys.contain(format!("{PARTITIONS}~").as_bytes()) {
-                    self.served.insert((shard, PARTITIONS.to_owned()), now);
+    /// A shard is told something by etcd.
+    pub(super) fn told(&mut self, shard: usize, input: &inputs::Etcd) {
+        if let inputs::Etcd::Finished { operation, outcome } = input
+            && let Some(served) = self.on_its_way.remove(&(shard, *operation))
+            && let Outcome::Applied(Response::Range(answer)) = outcome
+        {
+            self.read(shard, &served, answer);
+        }
+    }
+
+    fn read(&mut self, shard: usize, served: &Served, answer: &RangeResponse) {
+        match &served.range.keys {
+            Keys::One(key) => self.is_known(shard, &String::from_utf8_lossy(key), served.at),
+            Keys::Between(first, _) if !first.starts_with(PARTITIONS.as_bytes()) => {}
+            // A proof: whoever is told of something newer knows only that it does not know.
+            Keys::Between(..) if served.range.min_mod_revision > 0 => {
+                if answer.kvs.is_empty() {
+                    self.is_known(shard, PARTITIONS, served.at);
+                }
+            }
+            Keys::Between(first, _) => {
+                let begun = match first == PARTITIONS {
+                    true => Some(served.at),
+                    false => self.first_page.get(&shard).copied(),
+                };
+                match begun {
+                    Some(begun) if answer.more => drop(self.first_page.insert(shard, begun)),
+                    Some(begun) => {
+                        self.first_page.remove(&shard);
+                        self.is_known(shard, PARTITIONS, begun);
+                    }
+                    None => {}
                 }
             }
         }
+    }
+
+    fn is_known(&mut self, shard: usize, name: &str, at: Monotonic) {
+        let known = self.served.entry((shard, name.to_owned())).or_insert(at);
+        *known = at.max(*known);
     }
 
     fn is_fresh(&self, shard: usize, name: &str, now: Monotonic) -> bool {
@@ -72,5 +103,71 @@ impl Freshness {
             let served = self.served.get(&(shard, PARTITIONS.to_owned()));
             format!("shard {shard}: leases of partitions served at {served:?}")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use kafscale_proxy_core::etcd::KeyValue;
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(15);
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn range(keys: Keys) -> RangeRequest {
+        RangeRequest::of(keys)
+    }
+
+    /// What etcd served at that time is told, or its answer is lost.
+    fn reads(freshness: &mut Freshness, range: RangeRequest, served: u64, answer: Option<RangeResponse>) {
+        let operation = OperationId(1);
+        freshness.served((0, operation), &Request::Range(range), at(served));
+        let outcome = match answer {
+            Some(answer) => Outcome::Applied(Response::Range(answer)),
+            None => Outcome::Unknown("lost".into()),
+        };
+        freshness.told(0, &inputs::Etcd::Finished { operation, outcome });
+    }
+
+    fn page(more: bool) -> Option<RangeResponse> {
+        Some(RangeResponse { revision: 9, kvs: Vec::new(), count: 0, more })
+    }
+
+    fn news() -> Option<RangeResponse> {
+        let (key, value) = (Bytes::from_static(b"newer"), Bytes::new());
+        let kv = KeyValue { key, value, create_revision: 9, mod_revision: 9, lease: 0 };
+        Some(RangeResponse { revision: 9, kvs: vec![kv], count: 1, more: false })
+    }
+
+    #[test]
+    fn only_what_was_told_counts_and_pages_are_as_old_as_the_first() {
+        let all = || range(Keys::prefix(PARTITIONS));
+        let later = || range(Keys::Between(format!("{PARTITIONS}t/0\0").into(), format!("{PARTITIONS}~").into()));
+        let proof = || RangeRequest { min_mod_revision: 7, ..all() };
+        let snapshot = || range(Keys::One(SNAPSHOT_KEY.into()));
+        let mut freshness = Freshness::new(TTL);
+        reads(&mut freshness, snapshot(), 10, None);
+        assert!(freshness.of_snapshot(0, at(10)).is_some(), "the answer was lost");
+        reads(&mut freshness, snapshot(), 30, page(false));
+        assert!(freshness.of_snapshot(0, at(45)).is_none());
+        reads(&mut freshness, all(), 10, page(true));
+        assert!(freshness.of_partition(0, "t", 0, at(30)).is_some(), "it is not complete");
+        reads(&mut freshness, later(), 29, page(false));
+        assert!(freshness.of_partition(0, "t", 0, at(25)).is_none());
+        assert!(freshness.of_partition(0, "t", 0, at(30)).is_some(), "its first page is 20 s old");
+        reads(&mut freshness, proof(), 30, news());
+        assert!(freshness.of_partition(0, "t", 0, at(30)).is_some(), "the proof did not hold");
+        reads(&mut freshness, proof(), 30, page(false));
+        assert!(freshness.of_partition(0, "t", 0, at(45)).is_none());
+        let one = range(Keys::One(Bytes::from(format!("{PARTITIONS}t/1"))));
+        reads(&mut freshness, one, 33, page(false));
+        reads(&mut freshness, snapshot(), 40, page(false));
+        assert!(freshness.of_partition(0, "t", 1, at(48)).is_none());
+        assert!(freshness.of_partition(0, "t", 0, at(48)).is_some());
     }
 }

@@ -1,14 +1,15 @@
 //! What must hold whatever the partners do, judged from the models' own state and never from the code under test.
 
+mod asked;
 mod blobs;
 mod deletes;
 mod endings;
 mod freshness;
 mod half_requests;
-mod knowledge;
 mod leftovers;
 mod listing;
 mod order;
+mod owners;
 mod records;
 mod routing;
 mod topics;
@@ -20,8 +21,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kafscale_proxy_core::inputs::{self, BrokerConnectionId};
-use kafscale_proxy_core::kafka::{ApiKey, FetchRequest, Message, ProduceRequest, RequestHeader};
-use kafscale_proxy_core::model::broker::SharedLog;
+use kafscale_proxy_core::kafka::{ApiKey, Message, ProduceRequest, RequestHeader};
+use kafscale_proxy_core::model::broker::{ClusterSnapshot, SharedLog};
 use kafscale_proxy_core::{Effect, Input, Monotonic, effects};
 
 pub use blobs::{BlobFault, Envelope, check_blobs, envelopes, sha256_hex};
@@ -29,10 +30,10 @@ pub use deletes::Deletes;
 pub use endings::Endings;
 pub use freshness::Freshness;
 pub use half_requests::HalfRequests;
-pub use knowledge::Knowledge;
 pub use leftovers::leftovers;
 pub use listing::Listing;
 pub use order::{BatchId, Order};
+pub use owners::Owners;
 pub use records::Records;
 pub use routing::Routing;
 pub use topics::Topics;
@@ -41,6 +42,9 @@ pub use uploads::Uploads;
 pub use watches::Watches;
 
 use crate::world::EtcdSide;
+
+/// Where leases of partitions stand in etcd.
+pub(super) const PARTITIONS: &str = "/kafscale/partition-leases/";
 
 /// Effects that one call may give. A client's 64 requests in flight, each split over the brokers, are the most that one fact
 /// (a read that completes them all, or the end of a wait) has been seen to set going.
@@ -65,6 +69,8 @@ pub struct Judges {
     pub order: Order,
     /// Requests reach the owner.
     pub routing: Routing,
+    /// Partitions are read from their owners.
+    pub owners: Owners,
     /// Makers of objects.
     pub uploads: Uploads,
     /// Partitions without an owner.
@@ -81,17 +87,21 @@ pub struct Judges {
     pub endings: Endings,
     /// Memory for requests that are not whole.
     pub half_requests: HalfRequests,
+    topic_names: asked::TopicNames,
     violations: Vec<Violation>,
     effects_most: usize,
 }
 
 impl Judges {
-    /// For machines whose knowledge lives so long, and that may hold so many bytes of large requests.
-    pub(super) fn new(ttl: Duration, frame_memory_bytes: usize) -> Self {
+    /// For machines whose knowledge lives so long, and that may hold so many bytes of large requests, in a cluster that begins
+    /// like this.
+    pub(super) fn new(ttl: Duration, frame_memory_bytes: usize, snapshot: &ClusterSnapshot) -> Self {
+        let names = snapshot.topics.iter().map(|topic| (topic.topic_id, topic.topic.clone().unwrap_or_default()));
         Self {
             freshness: Freshness::new(ttl),
             order: Order::default(),
             routing: Routing::default(),
+            owners: Owners::new(ttl, snapshot),
             uploads: Uploads::default(),
             unowned: Unowned::default(),
             listing: Listing::default(),
@@ -100,6 +110,7 @@ impl Judges {
             topics: Topics::new(ttl),
             endings: Endings::default(),
             half_requests: HalfRequests::new(frame_memory_bytes),
+            topic_names: names.collect(),
             violations: Vec::new(),
             effects_most: 0,
         }
@@ -143,6 +154,7 @@ impl Judges {
         }
         if let Input::Etcd(input) = input {
             self.watches.told(shard, input);
+            self.freshness.told(shard, input);
             self.listing.told(shard, input, now);
         }
     }
@@ -225,12 +237,9 @@ impl Judges {
                     }
                 }
             }
-            Some(ApiKey::Fetch) if version <= 12 => {
-                let fetch = FetchRequest::decode(&body, version).map(|request| request.topics);
-                for topic in fetch.iter().flatten() {
-                    partitions.extend(topic.partitions.iter().map(|one| (topic.topic.to_string(), one.partition)));
-                }
-            }
+            Some(ApiKey::Fetch) => partitions = asked::fetched(&body, version, &self.topic_names),
+            Some(ApiKey::ListOffsets) => partitions = asked::listed(&body, version),
+            Some(ApiKey::OffsetForLeaderEpoch) => partitions = asked::epochs(&body, version),
             Some(
                 ApiKey::JoinGroup
                 | ApiKey::SyncGroup
@@ -253,6 +262,11 @@ impl Judges {
         for (topic, partition) in partitions {
             if let Some(fault) = self.freshness.of_partition(shard, &topic, partition, now) {
                 self.violated("freshness", now, format!("{api:?} is sent; {fault}"));
+            }
+            if api != Some(ApiKey::Produce)
+                && let Some(fault) = self.owners.read_from(broker, &topic, partition, now)
+            {
+                self.violated("owners", now, format!("{api:?}: {fault}"));
             }
             if is_clients_produce
                 && self.routing.is_calm(shard, now)

@@ -8,6 +8,7 @@ use kafscale_proxy_core::Monotonic;
 use kafscale_proxy_core::etcd::{Keys, Revision};
 use kafscale_proxy_core::model::broker::SNAPSHOT_KEY;
 
+use super::PARTITIONS;
 use crate::world::EtcdSide;
 
 /// A watch tells a change within milliseconds; a request that waits for a connection was routed up to a whole round of dials
@@ -15,8 +16,6 @@ use crate::world::EtcdSide;
 const SEEN: Duration = Duration::from_secs(8);
 /// Two cycles of proofs: whatever a trouble of etcd has hidden is known again by then.
 const CALM: Duration = Duration::from_secs(25);
-
-pub(super) const PARTITIONS: &str = "/kafscale/partition-leases/";
 
 struct Lease {
     owner: Option<usize>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kafscale_proxy_core::Monotonic;
 use kafscale_proxy_core::etcd::{Keys, Revision};
 
-use super::routing::PARTITIONS;
+use super::PARTITIONS;
 use crate::world::EtcdSide;
 
 /// A deletion is told by then, and what was refused because of it was sent again.
