@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::api::ApiKey;
-use super::decode::{Cursor, DecodeError, Elements, whole};
+use super::decode::{Cursor, DecodeError, Elements, prefix, whole};
 use super::wire::{Layout, Wire};
 
 /// The body of a request or of a response.
@@ -13,6 +13,10 @@ pub trait Message: Sized {
 
     /// Reads a whole body, which shares its memory with what is returned. Bytes that are left over are an error.
     fn decode(body: &Bytes, version: i16) -> Result<Self, DecodeError>;
+
+    /// Reads a body that other bytes may follow. Kafka's brokers do not look at what follows a request, and librdkafka 2.12
+    /// leaves three bytes behind a Metadata for all topics.
+    fn decode_prefix(body: &Bytes, version: i16) -> Result<Self, DecodeError>;
 
     /// Appends the body. Fields that the version lacks are left out; a null that it cannot carry becomes an empty value.
     ///
@@ -32,13 +36,22 @@ pub trait Request: Message {
 }
 
 pub(crate) fn decode_body<T: Wire>(key: ApiKey, body: &Bytes, version: i16) -> Result<T, DecodeError> {
+    let layout = layout_to_decode(key, version)?;
+    whole(Cursor::new(body, &Elements::new()), |input| T::read(input, layout))
+}
+
+pub(crate) fn decode_body_prefix<T: Wire>(key: ApiKey, body: &Bytes, version: i16) -> Result<T, DecodeError> {
+    let layout = layout_to_decode(key, version)?;
+    prefix(Cursor::new(body, &Elements::new()), |input| T::read(input, layout)).map(|(_, value)| value)
+}
+
+fn layout_to_decode(key: ApiKey, version: i16) -> Result<Layout, DecodeError> {
     #[cfg(test)]
     crate::tests::count(crate::tests::Work::Decode);
     if !key.known_versions().contains(version) {
         return Err(DecodeError::Version { key: key.into(), version });
     }
-    let layout = Layout { version, flexible: key.is_flexible(version) };
-    whole(Cursor::new(body, &Elements::new()), |input| T::read(input, layout))
+    Ok(Layout { version, flexible: key.is_flexible(version) })
 }
 
 pub(crate) fn encode_body<T: Wire>(key: ApiKey, value: &T, version: i16, out: &mut BytesMut) {
@@ -66,6 +79,10 @@ macro_rules! message {
 
             fn decode(body: &bytes::Bytes, version: i16) -> Result<Self, $crate::kafka::DecodeError> {
                 $crate::kafka::message::decode_body(Self::KEY, body, version)
+            }
+
+            fn decode_prefix(body: &bytes::Bytes, version: i16) -> Result<Self, $crate::kafka::DecodeError> {
+                $crate::kafka::message::decode_body_prefix(Self::KEY, body, version)
             }
 
             fn encode(&self, version: i16, out: &mut bytes::BytesMut) {

@@ -88,7 +88,7 @@ impl Bridge {
 
     /// The request, read.
     pub(crate) fn decode<R: Request>(&self) -> Result<R, Undecodable> {
-        R::decode(&self.frame.slice(self.body_at()..), self.client_version).map_err(|error| {
+        R::decode_prefix(&self.frame.slice(self.body_at()..), self.client_version).map_err(|error| {
             tracing::debug!(api = ?self.api, version = self.client_version, %error, "request does not decode");
             Undecodable
         })

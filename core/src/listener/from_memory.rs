@@ -35,9 +35,9 @@ impl FromMemory {
         let RequestHead { api, version, correlation_id, frame, body_at } = head;
         let body = frame.freeze().slice(body_at..);
         let asked = if api == ApiKey::Metadata {
-            MetadataRequest::decode(&body, version).map(Asked::Topics)
+            MetadataRequest::decode_prefix(&body, version).map(Asked::Topics)
         } else {
-            FindCoordinatorRequest::decode(&body, version).map(Asked::Coordinators)
+            FindCoordinatorRequest::decode_prefix(&body, version).map(Asked::Coordinators)
         };
         let asked = asked.map_err(|error| {
             tracing::debug!(?api, version, %error, "request does not decode");

@@ -101,7 +101,7 @@ fn answer<R: Refuse>(head: &RequestHead, code: ErrorCode) -> Option<Bytes> {
 }
 
 fn decode<M: Message>(head: &RequestHead) -> Option<M> {
-    M::decode(&Bytes::copy_from_slice(head.body()), head.version).ok()
+    M::decode_prefix(&Bytes::copy_from_slice(head.body()), head.version).ok()
 }
 
 fn frame<M: Message>(head: &RequestHead, response: &M) -> Bytes {

@@ -26,11 +26,10 @@ proptest! {
                     }
                     let mut longer = BytesMut::from(&body[..]);
                     longer.put_u8(0);
-                    assert_eq!(
-                        <$message>::decode(&longer.freeze(), version),
-                        Err(DecodeError::Trailing(1)),
-                        "version {version}"
-                    );
+                    let longer = longer.freeze();
+                    let whole = <$message>::decode(&longer, version);
+                    assert_eq!(whole, Err(DecodeError::Trailing(1)), "version {version}");
+                    assert_eq!(<$message>::decode_prefix(&longer, version), <$message>::decode(&body, version));
                 }
             };
         }

@@ -19,6 +19,16 @@ impl Bench {
     }
 }
 
+/// Bytes of librdkafka 2.12, whose array count keeps the four bytes that it had reserved.
+#[test]
+fn what_follows_a_request_is_not_looked_at() {
+    let mut bench = Bench::new();
+    bench.send(b"\0\0\0\x19\0\x03\0\x0c\0\0\0\x03\0\x07rdkafka\0\0\0\0\0\x01\0\0");
+    let answer: MetadataResponse = bench.body(12);
+    assert!(!answer.topics.is_empty(), "null asks for all topics");
+    assert!(!bench.is_closed());
+}
+
 fn by_name(name: &str) -> MetadataRequestTopic {
     MetadataRequestTopic { topic_id: [0; 16], name: Some(name.into()) }
 }
