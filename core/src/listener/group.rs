@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::bridge::Bridge;
 use super::refusal::Refuse;
 use crate::cluster::{Answer, Cluster, Question};
+use crate::config::ClusterKind;
 use crate::context::Context;
 use crate::kafka::{
     ErrorCode, HeartbeatRequest, HeartbeatResponse, OffsetCommitRequest, OffsetCommitResponse, Request,
@@ -36,6 +37,23 @@ pub(crate) trait GroupRequest: Refuse {
 
     /// Where the answer says NOT_COORDINATOR, if it does.
     fn code(response: &Self::Response) -> ErrorCode;
+
+    /// Every code of the answer.
+    fn codes(response: &mut Self::Response) -> impl Iterator<Item = &mut ErrorCode>;
+}
+
+/// Lets a member that is to join again do so under its id. Whether anything changed.
+///
+/// KafScale brokers count a new generation as soon as somebody comes or goes, and say ILLEGAL_GENERATION to members of the
+/// old one, whom Kafka tells REBALANCE_IN_PROGRESS. On the former some clients forget their member id: the member that
+/// they were stays behind and keeps the group from settling.
+fn tell_of_rebalance<'a>(codes: impl Iterator<Item = &'a mut ErrorCode>) -> bool {
+    let mut changed = false;
+    for code in codes.filter(|code| **code == ErrorCode::ILLEGAL_GENERATION) {
+        *code = ErrorCode::REBALANCE_IN_PROGRESS;
+        changed = true;
+    }
+    changed
 }
 
 impl GroupRequest for SyncGroupRequest {
@@ -52,6 +70,10 @@ impl GroupRequest for SyncGroupRequest {
     fn code(response: &SyncGroupResponse) -> ErrorCode {
         response.error_code
     }
+
+    fn codes(response: &mut SyncGroupResponse) -> impl Iterator<Item = &mut ErrorCode> {
+        std::iter::once(&mut response.error_code)
+    }
 }
 
 impl GroupRequest for HeartbeatRequest {
@@ -67,6 +89,10 @@ impl GroupRequest for HeartbeatRequest {
 
     fn code(response: &HeartbeatResponse) -> ErrorCode {
         response.error_code
+    }
+
+    fn codes(response: &mut HeartbeatResponse) -> impl Iterator<Item = &mut ErrorCode> {
+        std::iter::once(&mut response.error_code)
     }
 }
 
@@ -88,6 +114,11 @@ impl GroupRequest for OffsetCommitRequest {
     fn code(response: &OffsetCommitResponse) -> ErrorCode {
         let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
         partitions.map(|partition| partition.error_code).find(|code| *code != ErrorCode::NONE).unwrap_or_default()
+    }
+
+    fn codes(response: &mut OffsetCommitResponse) -> impl Iterator<Item = &mut ErrorCode> {
+        let partitions = response.topics.iter_mut().flat_map(|topic| &mut topic.partitions);
+        partitions.map(|partition| &mut partition.error_code)
     }
 }
 
@@ -121,9 +152,12 @@ impl<R: GroupRequest> Group<R> {
                     Ok(response) if R::code(&response) == ErrorCode::NOT_COORDINATOR => {
                         self.call.refused(address, steps)
                     }
-                    Ok(response) => {
-                        let reply: Reply =
-                            if self.bridge.passes() { Bridge::pass(frame) } else { self.bridge.answer(&response) };
+                    Ok(mut response) => {
+                        let changed = match ctx.config.cluster.kind {
+                            ClusterKind::KafScale => tell_of_rebalance(R::codes(&mut response)),
+                        };
+                        let passes = self.bridge.passes() && !changed;
+                        let reply: Reply = if passes { Bridge::pass(frame) } else { self.bridge.answer(&response) };
                         return steps.push(Step::Done(reply));
                     }
                     Err(_) => self.call.lost(cluster, ctx.now.monotonic, address, steps),

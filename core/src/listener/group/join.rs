@@ -12,7 +12,7 @@ use super::call::{Called, CoordinatorCall};
 use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
-use crate::kafka::{ErrorCode, JoinGroupRequest, JoinGroupResponse, Message};
+use crate::kafka::{ErrorCode, JoinGroupRequest, JoinGroupResponse, Message, Str};
 use crate::listener::bridge::Bridge;
 use crate::listener::refusal::Refuse;
 use crate::listener::request::{Part, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
@@ -31,6 +31,8 @@ const MEMBER_ID_REQUIRED_SINCE: i16 = 4;
 pub(crate) struct JoinGroup {
     bridge: Bridge,
     request: JoinGroupRequest,
+    /// The member id that the client gave, or none.
+    asked_as: Str,
     /// Whether the client's own bytes say what `request` says.
     unchanged: bool,
     call: CoordinatorCall,
@@ -44,6 +46,8 @@ enum Verdict {
     Elsewhere,
     /// The group is settling, or it wants the member id that it gave.
     Again,
+    /// The group is settling still, and the client has waited for as long as it wanted to.
+    Late,
     /// For the client.
     Final,
 }
@@ -59,6 +63,7 @@ impl JoinGroup {
         request.reason = None;
         let timeout = ctx.config.listener.granted_wait(request.rebalance_timeout_ms);
         Ok(Self {
+            asked_as: request.member_id.detached(),
             unchanged: bridge.passes(),
             bridge,
             call: CoordinatorCall::new(ctx.now.monotonic, &request.group_id, timeout + WORK),
@@ -85,8 +90,9 @@ impl JoinGroup {
             ErrorCode::MEMBER_ID_REQUIRED if self.bridge.client_version() < MEMBER_ID_REQUIRED_SINCE && in_time => {
                 Verdict::Again
             }
-            ErrorCode::REBALANCE_IN_PROGRESS if in_time => match ctx.config.cluster.kind {
-                ClusterKind::KafScale => Verdict::Again,
+            ErrorCode::REBALANCE_IN_PROGRESS => match ctx.config.cluster.kind {
+                ClusterKind::KafScale if in_time => Verdict::Again,
+                ClusterKind::KafScale => Verdict::Late,
             },
             _ => Verdict::Final,
         }
@@ -107,6 +113,7 @@ impl JoinGroup {
                         self.called(ctx, cluster, next, steps);
                     }
                     Verdict::Again => self.hold(ctx, &response, steps),
+                    Verdict::Late => steps.push(Step::Done(self.late(response))),
                     Verdict::Final => steps.push(Step::Done(self.reply(response, frame))),
                 }
             }
@@ -120,6 +127,18 @@ impl JoinGroup {
         }
         steps.push(Step::Wake(self.wait.min(self.hold_until.since(ctx.now.monotonic))));
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
+    }
+
+    /// REBALANCE_IN_PROGRESS is no answer to a JoinGroup that all clients know. One without an id is told its own where it
+    /// understands that; the others try again as they do while a coordinator starts.
+    fn late(&self, response: JoinGroupResponse) -> Reply {
+        let anew = response.member_id != self.asked_as;
+        let error_code = if anew && self.bridge.client_version() >= MEMBER_ID_REQUIRED_SINCE {
+            ErrorCode::MEMBER_ID_REQUIRED
+        } else {
+            ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+        };
+        self.bridge.answer(&JoinGroupResponse { error_code, ..response })
     }
 
     fn reply(&self, mut response: JoinGroupResponse, frame: Bytes) -> Reply {

@@ -267,8 +267,53 @@ fn a_join_is_held_no_longer_than_the_rebalance_timeout() {
     let mut rig = rig();
     let ended = rig.run(4, &join(), settles_after(usize::MAX));
     let response: JoinGroupResponse = ended.answer();
-    assert_eq!((response.error_code, response.member_id), (ErrorCode::REBALANCE_IN_PROGRESS, text("m1")));
+    assert_eq!((response.error_code, response.member_id), (ErrorCode::MEMBER_ID_REQUIRED, text("m1")));
     assert!((20_000 * MS..20_010 * MS).contains(&ended.after), "{:?}", ended.after);
+}
+
+#[test]
+fn who_joined_in_vain_is_told_what_its_library_knows() {
+    for (version, member, code) in [
+        (3, "", ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+        (3, "m7", ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+        (4, "m7", ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+        (4, "", ErrorCode::MEMBER_ID_REQUIRED),
+        (9, "", ErrorCode::MEMBER_ID_REQUIRED),
+    ] {
+        let asked = JoinGroupRequest { member_id: text(member), ..join() };
+        let ended = rig().run(version, &asked, settles_after(usize::MAX));
+        assert_eq!(ended.answer::<JoinGroupResponse>().error_code, code, "{version}, {member:?}");
+    }
+}
+
+#[test]
+fn members_of_an_old_generation_join_again_under_their_id() {
+    let old = ErrorCode::ILLEGAL_GENERATION;
+    for version in [0, 4] {
+        let ended = rig().run(version, &heartbeat(), |sent| {
+            Does::answer(sent, &HeartbeatResponse { error_code: old, ..HeartbeatResponse::default() })
+        });
+        assert_eq!(ended.answer::<HeartbeatResponse>().error_code, ErrorCode::REBALANCE_IN_PROGRESS);
+        let asked = SyncGroupRequest { group_id: text("g"), ..SyncGroupRequest::default() };
+        let ended = rig().run(version, &asked, |sent| {
+            Does::answer(sent, &SyncGroupResponse { error_code: old, ..SyncGroupResponse::default() })
+        });
+        assert_eq!(ended.answer::<SyncGroupResponse>().error_code, ErrorCode::REBALANCE_IN_PROGRESS);
+    }
+    for version in [3, 8] {
+        let ended = rig().run(version, &commit(), |sent| {
+            let partitions = vec![OffsetCommitResponsePartition { partition_index: 4, error_code: old }];
+            let topics = vec![OffsetCommitResponseTopic { name: text("t"), partitions }];
+            Does::answer(sent, &OffsetCommitResponse { throttle_time_ms: 0, topics })
+        });
+        let answer: OffsetCommitResponse = ended.answer();
+        assert_eq!(answer.topics[0].partitions[0].error_code, ErrorCode::REBALANCE_IN_PROGRESS);
+    }
+    let unknown = ErrorCode::UNKNOWN_MEMBER_ID;
+    let ended = rig().run(4, &heartbeat(), |sent| {
+        Does::answer(sent, &HeartbeatResponse { error_code: unknown, ..HeartbeatResponse::default() })
+    });
+    assert_eq!(ended.answer::<HeartbeatResponse>().error_code, unknown);
 }
 
 #[test]
@@ -277,7 +322,7 @@ fn nor_longer_than_clients_may_wait() {
     rig.config.listener.client_wait_max = Duration::from_secs(5);
     let asked = JoinGroupRequest { rebalance_timeout_ms: i32::MAX, ..join() };
     let ended = rig.run(4, &asked, settles_after(usize::MAX));
-    assert_eq!(ended.answer::<JoinGroupResponse>().error_code, ErrorCode::REBALANCE_IN_PROGRESS);
+    assert_eq!(ended.answer::<JoinGroupResponse>().error_code, ErrorCode::MEMBER_ID_REQUIRED);
     assert!((5_000 * MS..5_510 * MS).contains(&ended.after), "{:?}", ended.after);
 }
 
