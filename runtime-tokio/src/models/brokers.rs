@@ -42,6 +42,10 @@ pub enum Control {
     Freeze(bool),
     /// Connections that are idle for so long are closed from now on.
     IdleClose(Duration),
+    /// It owns this partition (`topic/partition`) no more; its key in etcd is the test's business.
+    ReleasePartition(String),
+    /// It coordinates this group no more; its key in etcd is the test's business.
+    ReleaseGroup(String),
     /// It dies: connections break, its port is closed, its leases go on until they end.
     Crash,
     /// It ends in order: leases are revoked.
@@ -199,6 +203,10 @@ impl BrokerServers {
                 self.brokers.borrow_mut()[broker].model.set_idle_close(idle);
                 self.work(true);
             }
+            Control::ReleasePartition(partition) => {
+                self.brokers.borrow_mut()[broker].model.release_partition(&partition);
+            }
+            Control::ReleaseGroup(group) => self.brokers.borrow_mut()[broker].model.release_group(&group),
             Control::Crash => {
                 self.frozen.borrow_mut().remove(&broker);
                 self.call(broker, |model, _, _, orders| model.crash(orders));

@@ -18,7 +18,14 @@ func saramaConfig(job Job) (*sarama.Config, error) {
 	sarama.Logger = log.New(os.Stderr, "", log.Ltime|log.Lmicroseconds)
 	config := sarama.NewConfig()
 	config.ClientID = "peer-sarama"
-	config.Producer.Idempotent = false
+	if job.Idempotence == "off" {
+		config.Producer.Idempotent = false
+	}
+	if job.Compression != "" {
+		if err := config.Producer.Compression.UnmarshalText([]byte(job.Compression)); err != nil {
+			return nil, err
+		}
+	}
 	config.Producer.Return.Successes = true
 	config.Producer.Return.Errors = true
 	config.Producer.Partitioner = sarama.NewManualPartitioner
@@ -40,7 +47,6 @@ func saramaConfig(job Job) (*sarama.Config, error) {
 		config.Producer.Retry.Backoff = 300 * time.Millisecond
 	}
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.Return.Errors = true
 	return config, nil
 }
@@ -120,6 +126,10 @@ func (saramaClient) Consume(job Job, out *Output) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), job.Timeout)
 	defer cancel()
+	go func() {
+		<-job.ToldToEnd
+		cancel()
+	}()
 	if job.Group != "" {
 		return saramaGroup(ctx, cancel, config, job, out)
 	}
@@ -206,4 +216,63 @@ func (h *saramaHandler) ConsumeClaim(session sarama.ConsumerGroupSession, claim 
 			return nil
 		}
 	}
+}
+
+func (saramaClient) Admin(job Job, out *Output) error {
+	config, err := saramaConfig(job)
+	if err != nil {
+		return err
+	}
+	client, err := sarama.NewClient([]string{job.Bootstrap}, config)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	if err != nil {
+		return err
+	}
+	detail := &sarama.TopicDetail{NumPartitions: int32(job.Partitions), ReplicationFactor: 1}
+	if err := admin.CreateTopic(job.NewTopic(), detail, false); err != nil {
+		return fmt.Errorf("create-topic: %w", err)
+	}
+	out.Admin("create-topic", nil)
+	time.Sleep(untilListed)
+	topics, err := admin.ListTopics()
+	if err != nil {
+		return fmt.Errorf("list-topics: %w", err)
+	}
+	out.Admin("list-topics", map[string]any{"names": keys(topics)})
+	if err := admin.DeleteTopic(job.NewTopic()); err != nil {
+		return fmt.Errorf("delete-topic: %w", err)
+	}
+	out.Admin("delete-topic", nil)
+	var first, last []int64
+	for partition := range int32(job.Partitions) {
+		low, err := client.GetOffset(job.Topic, partition, sarama.OffsetOldest)
+		if err != nil {
+			return fmt.Errorf("offsets: %w", err)
+		}
+		high, err := client.GetOffset(job.Topic, partition, sarama.OffsetNewest)
+		if err != nil {
+			return fmt.Errorf("offsets: %w", err)
+		}
+		first, last = append(first, low), append(last, high)
+	}
+	out.Admin("offsets", map[string]any{"first": first, "last": last})
+	groups, err := admin.ListConsumerGroups()
+	if err != nil {
+		return fmt.Errorf("list-groups: %w", err)
+	}
+	out.Admin("list-groups", map[string]any{"names": keys(groups)})
+	described, err := admin.DescribeConsumerGroups([]string{job.Group})
+	if err != nil {
+		return fmt.Errorf("describe-group: %w", err)
+	}
+	out.Admin("describe-group", map[string]any{"state": described[0].State, "members": len(described[0].Members)})
+	if err := admin.DeleteConsumerGroup(job.Group); err != nil {
+		return fmt.Errorf("delete-group: %w", err)
+	}
+	out.Admin("delete-group", nil)
+	return nil
 }

@@ -1,11 +1,19 @@
+import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.function.Function;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
+import org.apache.kafka.clients.admin.ConsumerGroupListing;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -13,25 +21,32 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.utils.AppInfoParser;
 
 /** Drives the Java client for the black-box suite: one command line for all clients, JSON lines as output (tests/clients/README.md). */
 public final class Client {
     private static int done;
     private static int failed;
+    private static volatile boolean toldToEnd;
 
     public static void main(String[] arguments) throws Exception {
         if (arguments.length == 0) {
-            System.err.println("usage: Client produce|consume --bootstrap HOST:PORT --topic TOPIC ...");
+            System.err.println("usage: Client produce|consume|admin --bootstrap HOST:PORT --topic TOPIC ...");
             System.exit(2);
         }
         Map<String, String> options = new HashMap<>();
         for (int i = 1; i + 1 < arguments.length; i += 2) {
             options.put(arguments[i].substring(2), arguments[i + 1]);
         }
+        System.out.println("{\"event\":\"client\",\"library\":\"kafka-clients\",\"version\":" + quoted(AppInfoParser.getVersion()) + "}");
+        Thread listening = new Thread(Client::waitUntilToldToEnd);
+        listening.setDaemon(true);
+        listening.start();
         try {
             switch (arguments[0]) {
                 case "produce" -> produce(options);
                 case "consume" -> consume(options);
+                case "admin" -> admin(options);
                 default -> throw new IllegalArgumentException("unknown command " + arguments[0]);
             }
         } catch (Exception error) {
@@ -39,7 +54,16 @@ public final class Client {
         }
         System.out.println("{\"event\":\"end\",\"done\":" + done + ",\"failed\":" + failed + "}");
         System.out.flush();
-        System.exit(failed > 0 || done < number(options, "count", 0) ? 1 : 0);
+        System.exit(failed > 0 || (!"admin".equals(arguments[0]) && done < number(options, "count", 0)) ? 1 : 0);
+    }
+
+    private static void waitUntilToldToEnd() {
+        try {
+            while (System.in.read() >= 0) {}
+        } catch (IOException closed) {
+            // Whoever cannot be told any more is alone, and ends too.
+        }
+        toldToEnd = true;
     }
 
     private static void produce(Map<String, String> options) throws InterruptedException {
@@ -49,7 +73,12 @@ public final class Client {
         Properties settings = settings(options);
         settings.put("key.serializer", StringSerializer.class.getName());
         settings.put("value.serializer", StringSerializer.class.getName());
-        settings.put("enable.idempotence", "false");
+        if ("off".equals(options.get("idempotence"))) {
+            settings.put("enable.idempotence", "false");
+        }
+        if (options.containsKey("compression")) {
+            settings.put("compression.type", options.get("compression"));
+        }
         settings.put("acks", options.getOrDefault("acks", "all"));
         if (number(options, "retries", -1) >= 0) {
             settings.put("retries", options.get("retries"));
@@ -98,7 +127,7 @@ public final class Client {
                 consumer.assign(all);
                 consumer.seekToBeginning(all);
             }
-            while (done < count && System.nanoTime() < deadline) {
+            while (done < count && System.nanoTime() < deadline && !toldToEnd) {
                 List<ConsumerRecord<String, String>> records = new ArrayList<>();
                 consumer.poll(Duration.ofMillis(500)).forEach(records::add);
                 records.forEach(Client::record);
@@ -107,6 +136,47 @@ public final class Client {
                 }
             }
         }
+    }
+
+    private static void admin(Map<String, String> options) throws Exception {
+        int partitions = number(options, "partitions", 1);
+        String topic = options.get("topic");
+        String created = topic + ".new";
+        String group = options.get("group");
+        try (Admin admin = Admin.create(settings(options))) {
+            admin.createTopics(List.of(new NewTopic(created, partitions, (short) 1))).all().get();
+            answered("create-topic", "");
+            // Where there are several connections, not all know it at once.
+            Thread.sleep(300);
+            answered("list-topics", names(admin.listTopics().names().get()));
+            admin.deleteTopics(List.of(created)).all().get();
+            answered("delete-topic", "");
+            String first = offsets(admin, topic, partitions, OffsetSpec.earliest());
+            String last = offsets(admin, topic, partitions, OffsetSpec.latest());
+            answered("offsets", ",\"first\":" + first + ",\"last\":" + last);
+            answered("list-groups", names(admin.listConsumerGroups().all().get().stream()
+                    .map(ConsumerGroupListing::groupId).collect(Collectors.toList())));
+            ConsumerGroupDescription described = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+            answered("describe-group",
+                    ",\"state\":" + quoted(described.state().toString()) + ",\"members\":" + described.members().size());
+            admin.deleteConsumerGroups(List.of(group)).all().get();
+            answered("delete-group", "");
+        }
+    }
+
+    private static String offsets(Admin admin, String topic, int partitions, OffsetSpec spec) throws Exception {
+        List<TopicPartition> all =
+                IntStream.range(0, partitions).mapToObj(p -> new TopicPartition(topic, p)).collect(Collectors.toList());
+        var offsets = admin.listOffsets(all.stream().collect(Collectors.toMap(Function.identity(), p -> spec))).all().get();
+        return all.stream().map(p -> Long.toString(offsets.get(p).offset())).collect(Collectors.joining(",", "[", "]"));
+    }
+
+    private static String names(Collection<String> names) {
+        return ",\"names\":" + names.stream().map(Client::quoted).collect(Collectors.joining(",", "[", "]"));
+    }
+
+    private static void answered(String verb, String fields) {
+        System.out.println("{\"event\":\"admin\",\"verb\":\"" + verb + "\"" + fields + "}");
     }
 
     private static Properties settings(Map<String, String> options) {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::PutOptions;
 use kafscale_proxy::models::brokers::{Control, run_with_etcd};
 use kafscale_proxy::settings::EtcdSettings;
 use kafscale_proxy_core::model::broker::{ClusterSnapshot, SNAPSHOT_KEY};
@@ -72,32 +72,50 @@ impl Drop for Brokers {
     }
 }
 
+fn group_key(group: &str) -> String {
+    format!("/kafscale/group-leases/{group}")
+}
+
 fn partition_key(topic: &str, partition: i32) -> String {
     format!("/kafscale/partition-leases/{topic}/{partition}")
 }
 
 /// The broker that holds the lease of a partition, as etcd has it.
 pub async fn owner(etcd: &Etcd, topic: &str, partition: i32) -> Option<usize> {
-    let answer = etcd.client().await.get(partition_key(topic, partition), None).await.expect("etcd runs");
+    holder(etcd, &partition_key(topic, partition)).await
+}
+
+/// The broker that coordinates a group, as etcd has it.
+pub async fn coordinator(etcd: &Etcd, group: &str) -> Option<usize> {
+    holder(etcd, &group_key(group)).await
+}
+
+async fn holder(etcd: &Etcd, key: &str) -> Option<usize> {
+    let answer = etcd.client().await.get(key, None).await.expect("etcd runs");
     answer.kvs().first().map(|kv| kv.value_str().ok().and_then(|id| id.parse().ok()).expect("a broker id"))
 }
 
-/// Gives a partition to another live broker, in one transaction: the key then hangs on a lease of that broker's.
+/// Gives a partition to a live broker, in one transaction: the key then hangs on a lease of that broker's.
 ///
 /// # Panics
 /// When that broker holds no partition, whose lease could be taken.
 pub async fn move_partition(etcd: &Etcd, topic: &str, partition: i32, to: usize) {
+    hang_on_lease(etcd, &partition_key(topic, partition), to).await;
+}
+
+/// Gives a group to a live broker, as [`move_partition`] does; the key then hangs on the lease of its partitions.
+pub async fn move_group(etcd: &Etcd, group: &str, to: usize) {
+    hang_on_lease(etcd, &group_key(group), to).await;
+}
+
+async fn hang_on_lease(etcd: &Etcd, key: &str, to: usize) {
     let mut client = etcd.client().await;
     let all = client.get("/kafscale/partition-leases/", Some(etcd_client::GetOptions::new().with_prefix())).await;
     let all = all.expect("etcd runs");
     let id = to.to_string();
     let lease = all.kvs().iter().find(|kv| kv.value() == id.as_bytes()).map(etcd_client::KeyValue::lease);
     let lease = lease.unwrap_or_else(|| panic!("broker {to} holds no partition"));
-    let key = partition_key(topic, partition);
-    let exists = Compare::create_revision(key.clone(), CompareOp::Greater, 0);
-    let put = TxnOp::put(key, id, Some(PutOptions::new().with_lease(lease)));
-    let moved = client.txn(Txn::new().when([exists]).and_then([put])).await.expect("etcd runs");
-    assert!(moved.succeeded(), "{topic}/{partition} has no owner to take it from");
+    client.put(key, id, Some(PutOptions::new().with_lease(lease))).await.expect("etcd runs");
 }
 
 /// Waits until nobody holds the lease of a partition, or another broker does.

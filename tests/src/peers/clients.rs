@@ -1,33 +1,85 @@
-//! Kafka clients as people use them: programs around Go, Java and Node libraries, and librdkafka in this process.
+//! Kafka clients as people use them: programs around their libraries, driven by one command line.
 
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
-use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 use serde_json::Value;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
-/// Folder with the client programs, as `tests/run` builds them.
+/// Folder with the client programs, as `tests/clients/build` makes them.
 const CLIENTS: &str = "KAFSCALE_PROXY_TEST_CLIENTS";
 
 /// A client library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Client {
     /// IBM/sarama.
     Sarama,
     /// segmentio/kafka-go.
     KafkaGo,
-    /// Apache Kafka's own.
+    /// twmb/franz-go.
+    FranzGo,
+    /// Apache Kafka's own, 4.1.
     Java,
+    /// Apache Kafka's own, 3.9.
+    Java39,
+    /// Apache Kafka's own, 2.8.
+    Java28,
     /// kafkajs.
     Kafkajs,
     /// librdkafka, by the crate rdkafka.
     Librdkafka,
+    /// librdkafka 1.9, by the crate rdkafka 0.29.
+    Rdkafka029,
+    /// librdkafka 2.0, by kcat as Debian has it.
+    Kcat,
+    /// librdkafka, by confluent-kafka for Python.
+    Confluent,
+    /// aiokafka.
+    Aiokafka,
+    /// kafka-python.
+    KafkaPython,
+}
+
+impl Client {
+    /// Every one.
+    pub const ALL: [Self; 13] = [
+        Self::Kcat,
+        Self::Rdkafka029,
+        Self::Librdkafka,
+        Self::Confluent,
+        Self::Aiokafka,
+        Self::KafkaPython,
+        Self::Kafkajs,
+        Self::FranzGo,
+        Self::Sarama,
+        Self::KafkaGo,
+        Self::Java,
+        Self::Java39,
+        Self::Java28,
+    ];
+
+    /// As the command line of `tests/clients/run` and `tests/clients/build` spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sarama => "sarama",
+            Self::KafkaGo => "kafka-go",
+            Self::FranzGo => "franz-go",
+            Self::Java => "java",
+            Self::Java39 => "java-3.9",
+            Self::Java28 => "java-2.8",
+            Self::Kafkajs => "kafkajs",
+            Self::Librdkafka => "rdkafka",
+            Self::Rdkafka029 => "rdkafka-0.29",
+            Self::Kcat => "kcat",
+            Self::Confluent => "confluent-kafka",
+            Self::Aiokafka => "aiokafka",
+            Self::KafkaPython => "kafka-python",
+        }
+    }
 }
 
 /// What a client is to do; tests/clients/README.md tells what its members mean.
@@ -42,6 +94,9 @@ pub struct Job {
     pub rate: Option<u32>,
     pub retries: Option<u32>,
     pub acks: &'static str,
+    pub compression: Option<&'static str>,
+    /// Whether producers run with the library's own idea of idempotence, instead of without.
+    pub default_idempotence: bool,
     pub group: Option<String>,
     pub timeout: Duration,
 }
@@ -58,6 +113,8 @@ impl Job {
             rate: None,
             retries: None,
             acks: "all",
+            compression: None,
+            default_idempotence: false,
             group: None,
             timeout: Duration::from_secs(60),
         }
@@ -73,8 +130,10 @@ impl Job {
         option("first", self.first.to_string());
         option("acks", self.acks.to_owned());
         option("timeout-ms", self.timeout.as_millis().to_string());
+        option("idempotence", if self.default_idempotence { "default" } else { "off" }.to_owned());
         self.rate.into_iter().for_each(|rate| option("rate", rate.to_string()));
         self.retries.into_iter().for_each(|retries| option("retries", retries.to_string()));
+        self.compression.into_iter().for_each(|compression| option("compression", compression.to_owned()));
         self.group.iter().for_each(|group| option("group", group.clone()));
         arguments
     }
@@ -85,7 +144,7 @@ impl Job {
 pub struct Delivered {
     /// Index of the record in its job.
     pub index: usize,
-    /// Partition.
+    /// Partition, -1 when the client was not told.
     pub partition: i32,
     /// Offset, -1 when the client was not told.
     pub offset: i64,
@@ -105,207 +164,186 @@ pub struct Record {
 }
 
 /// What a client has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
+    /// What it is, by its own words: library and version.
+    pub library: Option<String>,
     /// Acknowledged records, as they were acknowledged.
     pub delivered: Vec<Delivered>,
     /// Records, as they were read.
     pub records: Vec<Record>,
+    /// Answers to administrative requests, by verb.
+    pub admin: Vec<(String, Value)>,
     /// Errors that the client showed its user.
     pub failures: Vec<String>,
+    /// Whether it came to its own end.
+    pub ended: bool,
 }
 
-/// A job under way. The client ends with this value.
+impl Report {
+    fn take_in(&mut self, line: &str) -> Result<(), String> {
+        let line: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
+        let number = |name: &str| line[name].as_i64().ok_or_else(|| format!("no {name} in {line}"));
+        let text = |name: &str| line[name].as_str().map(str::to_owned).ok_or_else(|| format!("no {name} in {line}"));
+        let partition = || i32::try_from(number("partition")?).map_err(|error| format!("{error}: {line}"));
+        match line["event"].as_str() {
+            Some("client") => self.library = Some(format!("{} {}", text("library")?, text("version")?)),
+            Some("delivered") => self.delivered.push(Delivered {
+                index: usize::try_from(number("index")?).map_err(|error| format!("{error}: {line}"))?,
+                partition: partition()?,
+                offset: number("offset")?,
+            }),
+            Some("record") => self.records.push(Record {
+                partition: partition()?,
+                offset: number("offset")?,
+                key: text("key")?,
+                value: text("value")?,
+            }),
+            Some("admin") => self.admin.push((text("verb")?, line)),
+            Some("failed") => self.failures.push(text("error")?),
+            Some("end") => self.ended = true,
+            other => return Err(format!("unknown event {other:?}")),
+        }
+        Ok(())
+    }
+}
+
+/// A client at work. It is killed when the value goes.
 #[derive(Debug)]
 pub struct Running {
     client: Client,
-    job: JoinHandle<Report>,
+    verb: &'static str,
+    child: Child,
+    /// Reading members leave their group when it ends.
+    stdin: Option<ChildStdin>,
+    seen: Arc<Mutex<Report>>,
+    reading: JoinHandle<()>,
+    log: JoinHandle<String>,
 }
 
 impl Running {
+    /// What it has told so far.
+    pub fn seen<T>(&self, look: impl FnOnce(&Report) -> T) -> T {
+        look(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells a reader to commit, to leave its group and to end.
+    pub fn end(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Ends it on the spot: nothing is committed, nobody is told.
+    pub fn kill(&mut self) {
+        // It fails when the child has ended, which is what was wanted.
+        let _ = self.child.start_kill();
+    }
+
+    /// Waits for the end of the job: what it has seen, and its log.
+    pub async fn finish(self) -> (Report, String) {
+        let Self { mut child, stdin, seen, reading, log, .. } = self;
+        // `Child::wait` would close the way that tells it to go on.
+        let _ = reading.await;
+        let log = log.await.unwrap_or_default();
+        let _ = child.wait().await;
+        drop(stdin);
+        let report = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+        (report, log)
+    }
+
     /// Waits for the end of the job.
     ///
     /// # Panics
     /// When the client itself crashed.
     pub async fn report(self) -> Report {
-        let client = self.client;
-        self.job.await.unwrap_or_else(|error| panic!("{client:?}: {error}"))
+        let (client, verb) = (self.client, self.verb);
+        let (report, log) = self.finish().await;
+        assert!(report.ended, "{client:?} ended before its job: {log}");
+        if !report.failures.is_empty() {
+            eprintln!("--- log of {client:?}, told to {verb}\n{log}");
+        }
+        report
     }
 }
 
 impl Client {
     /// Begins to produce.
     pub fn produce(self, job: Job) -> Running {
-        self.run("produce", job)
+        self.run("produce", &job)
     }
 
     /// Begins to read.
     pub fn consume(self, job: Job) -> Running {
-        self.run("consume", job)
+        self.run("consume", &job)
     }
 
-    fn run(self, verb: &'static str, job: Job) -> Running {
-        let task = match self {
-            Self::Sarama | Self::KafkaGo | Self::Java | Self::Kafkajs => tokio::spawn(self.run_program(verb, job)),
-            Self::Librdkafka if verb == "produce" => tokio::spawn(librdkafka_produce(job)),
-            Self::Librdkafka => tokio::task::spawn_blocking(move || librdkafka_consume(&job)),
-        };
-        Running { client: self, job: task }
+    /// Begins with administrative requests.
+    pub fn admin(self, job: Job) -> Running {
+        self.run("admin", &job)
     }
 
     fn program(self) -> Command {
         let folder = PathBuf::from(
             std::env::var(CLIENTS).unwrap_or_else(|_| panic!("{CLIENTS} names no folder with clients; use tests/run")),
         );
-        let go = |library: &str| {
-            let mut command = Command::new(folder.join("client"));
-            command.arg(library);
+        let in_language = |program: &str, arguments: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(arguments);
             command
+        };
+        let go = |library: &str| in_language(&folder.join("client").display().to_string(), &[library]);
+        let java = |version: &str| {
+            let path = format!("{0}/classes:{0}/{version}/*", folder.join("java").display());
+            in_language("java", &["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &path, "Client"])
+        };
+        let python = |library: &str| {
+            let python = folder.join("python/bin/python").display().to_string();
+            in_language(&python, &["-u", &folder.join("client.py").display().to_string(), library])
         };
         match self {
             Self::Sarama => go("sarama"),
             Self::KafkaGo => go("kafka-go"),
-            Self::Java => {
-                let folder = folder.join("java").display().to_string();
-                let mut command = Command::new("java");
-                command.args(["-Xmx256m", "-cp", &format!("{folder}:{folder}/*"), "Client"]);
-                command
-            }
-            Self::Kafkajs => {
-                let mut command = Command::new("node");
-                command.arg(folder.join("node/client.js"));
-                command
-            }
-            Self::Librdkafka => unreachable!("it runs in this process"),
+            Self::FranzGo => go("franz-go"),
+            Self::Java => java("4.1"),
+            Self::Java39 => java("3.9"),
+            Self::Java28 => java("2.8"),
+            Self::Kafkajs => in_language("node", &[&folder.join("node/client.js").display().to_string()]),
+            Self::Librdkafka => Command::new(folder.join("rdkafka")),
+            Self::Rdkafka029 => Command::new(folder.join("rdkafka-0.29")),
+            Self::Kcat => in_language("python3", &["-u", &folder.join("kcat.py").display().to_string()]),
+            Self::Confluent => python("confluent-kafka"),
+            Self::Aiokafka => python("aiokafka"),
+            Self::KafkaPython => python("kafka-python"),
         }
     }
 
-    async fn run_program(self, verb: &'static str, job: Job) -> Report {
+    fn run(self, verb: &'static str, job: &Job) -> Running {
         let mut command = self.program();
-        command.arg(verb).args(job.arguments()).stdin(Stdio::null()).kill_on_drop(true);
-        let output =
-            command.output().await.unwrap_or_else(|error| panic!("{self:?} is not there ({error}); use tests/run"));
-        let mut report = Report::default();
-        let mut ended = false;
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
-            let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{self:?}: {error}: {line}"));
-            let number = |name: &str| line[name].as_i64().unwrap_or_else(|| panic!("no {name} in {line}"));
-            let text = |name: &str| line[name].as_str().unwrap_or_else(|| panic!("no {name} in {line}")).to_owned();
-            let partition = || i32::try_from(number("partition")).expect("a partition");
-            match line["event"].as_str() {
-                Some("delivered") => report.delivered.push(Delivered {
-                    index: usize::try_from(number("index")).expect("an index"),
-                    partition: partition(),
-                    offset: number("offset"),
-                }),
-                Some("record") => report.records.push(Record {
-                    partition: partition(),
-                    offset: number("offset"),
-                    key: text("key"),
-                    value: text("value"),
-                }),
-                Some("failed") => report.failures.push(text("error")),
-                Some("end") => ended = true,
-                other => panic!("{self:?}: unknown event {other:?}"),
-            }
-        }
-        let log = String::from_utf8_lossy(&output.stderr);
-        assert!(ended, "{self:?} ended before its job: {log}");
-        if !report.failures.is_empty() {
-            eprintln!("--- log of {self:?}, told to {verb}\n{log}");
-        }
-        report
-    }
-}
-
-fn key(index: usize) -> String {
-    format!("key-{index}")
-}
-
-fn value(index: usize) -> String {
-    format!("value-{index}")
-}
-
-async fn librdkafka_produce(job: Job) -> Report {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", &job.bootstrap).set("client.id", "peer-librdkafka");
-    config.set("enable.idempotence", "false").set("acks", job.acks);
-    if let Some(retries) = job.retries {
-        config.set("message.send.max.retries", retries.to_string());
-    }
-    let producer: FutureProducer = config.create().expect("a producer needs no broker to begin");
-    let mut report = Report::default();
-    let mut sent = Vec::new();
-    let started = Instant::now();
-    for (n, index) in (job.first..job.first + job.count).enumerate() {
-        if let Some(rate) = job.rate {
-            let due = started + Duration::from_secs(1) * u32::try_from(n).expect("few records") / rate;
-            tokio::time::sleep_until(due.into()).await;
-        }
-        let partition = i32::try_from(index % job.partitions).expect("few partitions");
-        let (key, value) = (key(index), value(index));
-        loop {
-            match producer.send_result(FutureRecord::to(&job.topic).partition(partition).key(&key).payload(&value)) {
-                Ok(future) => break sent.push((index, future)),
-                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-                Err((error, _)) => break report.failures.push(error.to_string()),
-            }
-        }
-    }
-    for (index, future) in sent {
-        match future.await.expect("the producer is still there") {
-            Ok(delivery) => {
-                report.delivered.push(Delivered { index, partition: delivery.partition, offset: delivery.offset })
-            }
-            Err((error, _)) => report.failures.push(error.to_string()),
-        }
-    }
-    // Dropping it waits for its threads, which must not hold up this one.
-    tokio::task::spawn_blocking(move || producer.flush(Duration::from_secs(1))).await.expect("no panic").ok();
-    report
-}
-
-fn librdkafka_consume(job: &Job) -> Report {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", &job.bootstrap).set("client.id", "peer-librdkafka");
-    config.set("enable.auto.commit", "false").set("auto.offset.reset", "earliest");
-    config.set("group.id", job.group.as_deref().unwrap_or("peer-without-group"));
-    let consumer: BaseConsumer = config.create().expect("a consumer needs no broker to begin");
-    if job.group.is_some() {
-        consumer.subscribe(&[&job.topic]).expect("a topic name");
-    } else {
-        let mut all = TopicPartitionList::new();
-        for partition in 0..job.partitions {
-            let partition = i32::try_from(partition).expect("few partitions");
-            all.add_partition_offset(&job.topic, partition, Offset::Beginning).expect("a partition");
-        }
-        consumer.assign(&all).expect("partitions");
-    }
-    let mut report = Report::default();
-    let deadline = Instant::now() + job.timeout;
-    while report.records.len() < job.count && Instant::now() < deadline {
-        match consumer.poll(Duration::from_millis(200)) {
-            Some(Ok(message)) => {
-                let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
-                report.records.push(Record {
-                    partition: message.partition(),
-                    offset: message.offset(),
-                    key: text(message.key()),
-                    value: text(message.payload()),
-                });
-                if job.group.is_some()
-                    && let Err(error) = consumer.commit_message(&message, CommitMode::Sync)
-                {
-                    report.failures.push(error.to_string());
+        command.arg(verb).args(job.arguments()).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("{self:?} is not there ({error}); use tests/run"));
+        let stdin = child.stdin.take();
+        let lines = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let mut errors = child.stderr.take().expect("it was asked for");
+        let seen = Arc::new(Mutex::new(Report::default()));
+        let told = Arc::clone(&seen);
+        let reading = tokio::spawn(async move {
+            let mut lines = lines.lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let mut report = told.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(error) = report.take_in(&line) {
+                    report.failures.push(format!("no line of this suite: {error}"));
                 }
             }
-            Some(Err(error)) => report.failures.push(error.to_string()),
-            None => {}
-        }
+        });
+        let log = tokio::spawn(async move {
+            let mut log = Vec::new();
+            // A log that cannot be read is empty.
+            let _ = errors.read_to_end(&mut log).await;
+            String::from_utf8_lossy(&log).into_owned()
+        });
+        Running { client: self, verb, child, stdin, seen, reading, log }
     }
-    report
 }
 
 /// Runs curl; gives its exit code and what it printed.

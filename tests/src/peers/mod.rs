@@ -18,7 +18,7 @@ mod read;
 mod relay;
 mod s3;
 
-pub use brokers::{Brokers, move_partition, owner, wait_until_lost, write_snapshot};
+pub use brokers::{Brokers, coordinator, move_group, move_partition, owner, wait_until_lost, write_snapshot};
 pub use clients::{Client, Delivered, Job, Record, Report, Running, curl};
 pub use deployment::{Deployment, PARTITIONS, Partners, TOPIC, produce_request};
 pub use etcd::Etcd;

@@ -164,6 +164,11 @@ impl Ownership {
         }
     }
 
+    /// Owns this resource no more. Its key is not touched: somebody else holds it, or takes it away.
+    pub(super) fn release(&mut self, resource: &str) {
+        self.owned.remove(resource);
+    }
+
     /// Gives up a lease that must have ended, and names one that is to be prolonged now.
     pub(super) fn handle_timeout(&mut self, now: Monotonic) -> Option<i64> {
         let Session::Held { lease, ends, keep_alive_at, keeping } = &mut self.session else { return None };
@@ -287,6 +292,16 @@ mod tests {
         assert!(ownership.owns("t/0"), "that was another lease");
         ownership.kept_alive(at(1), 1, Some(0));
         assert!(!ownership.owns("t/0"));
+    }
+
+    #[test]
+    fn what_is_released_is_asked_for_again() {
+        let mut ownership = held();
+        ownership.acquired("t/0", 1, &answer(true, None));
+        ownership.acquired("t/1", 1, &answer(true, None));
+        ownership.release("t/0");
+        assert_eq!(ownership.owned().collect::<Vec<_>>(), ["t/1"]);
+        assert_eq!(ownership.acquired("t/0", 1, &answer(false, Some("8"))), Some(Acquired::Theirs));
     }
 
     #[test]

@@ -383,6 +383,18 @@ impl BrokerModel {
         *self = Self { tokens: self.tokens, random, ..Self::new(self.settings.clone()) };
     }
 
+    /// Lets it own a partition (`topic/partition`) no more, as when its key in etcd was given to another broker: the next
+    /// request for it finds out whose it is.
+    pub fn release_partition(&mut self, partition: &str) {
+        self.partitions.release(partition);
+    }
+
+    /// The same for a group. What it knew of the group is forgotten: the next coordinator reads what is stored.
+    pub fn release_group(&mut self, group: &str) {
+        self.coordinated.release(group);
+        self.groups.remove(group);
+    }
+
     /// Its node id.
     pub fn id(&self) -> i32 {
         self.settings.id
