@@ -42,7 +42,7 @@ mod scan;
 mod string;
 mod sync_group;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wire;
 
 pub use alter_configs::{

@@ -7,6 +7,8 @@ mod admit;
 mod answer_memory;
 mod any;
 mod bridge;
+#[cfg(test)]
+mod bridge_table;
 mod client;
 mod expected;
 mod fetch;

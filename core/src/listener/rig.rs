@@ -53,7 +53,8 @@ pub(crate) struct Sent {
     pub(crate) at: Monotonic,
     pub(crate) broker: usize,
     pub(crate) version: i16,
-    body: Bytes,
+    /// Without the header.
+    pub(crate) body: Bytes,
 }
 
 impl Sent {
@@ -127,6 +128,11 @@ pub(crate) struct Ended {
 impl Ended {
     /// The answer, read; its correlation id is that of the request.
     pub(crate) fn answer<M: Message>(&self) -> M {
+        M::decode(&self.body::<M>(), self.version).unwrap()
+    }
+
+    /// The answer without its header.
+    pub(crate) fn body<M: Message>(&self) -> Bytes {
         let (Reply::Answer(pieces) | Reply::AnswerAndClose(pieces)) = &self.reply else {
             panic!("no answer: {:?}", self.reply)
         };
@@ -134,7 +140,7 @@ impl Ended {
         assert_eq!(i32::from_be_bytes(*frame.first_chunk().unwrap()), i32::try_from(frame.len() - 4).unwrap());
         let (header, body) = ResponseHeader::decode(&frame, M::KEY, self.version).unwrap();
         assert_eq!(header.correlation_id, CORRELATION_ID);
-        M::decode(&frame.slice(body..), self.version).unwrap()
+        frame.slice(body..)
     }
 }
 

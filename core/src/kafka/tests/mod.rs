@@ -57,6 +57,18 @@ pub(crate) fn sample_tagged<T: Wire + Default + PartialEq>(draw: &mut Draw<'_>, 
     Some(T::sample(draw, layout)).filter(|value| *value != T::default())
 }
 
+/// A message that can be drawn from a list of bytes.
+pub(crate) trait Sampled: Message {
+    /// One that survives this version.
+    fn sampled(bytes: &[u8], version: i16) -> Self;
+}
+
+impl<M: Message + Wire> Sampled for M {
+    fn sampled(bytes: &[u8], version: i16) -> Self {
+        sample(bytes, version)
+    }
+}
+
 pub(crate) fn sample<M: Message + Wire>(bytes: &[u8], version: i16) -> M {
     let layout = Layout { version, flexible: M::KEY.is_flexible(version) };
     M::sample(&mut Draw::new(bytes), layout)
