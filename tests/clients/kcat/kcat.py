@@ -3,6 +3,7 @@
 kcat chooses the partition by the key and does not tell what became of each record: when it succeeds, all are delivered."""
 
 import argparse
+import ctypes
 import json
 import re
 import signal
@@ -23,6 +24,11 @@ def report_version():
     line(event="client", library="kcat", version=f"{kcat}, librdkafka {librdkafka}")
 
 
+def die_with_this():
+    """A suite that kills a client means kcat: prctl(PR_SET_PDEATHSIG, SIGKILL)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 def produce(job):
     command = ["kcat", "-P", "-b", job.bootstrap, "-t", job.topic, "-K", ":", "-X", f"acks={job.acks}"]
     if job.compression:
@@ -31,7 +37,7 @@ def produce(job):
         command += ["-X", "enable.idempotence=false"]
     if job.retries is not None:
         command += ["-X", f"message.send.max.retries={job.retries}"]
-    kcat = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+    kcat = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, preexec_fn=die_with_this)
     started = time.monotonic()
     for n in range(job.count):
         if job.rate:
@@ -51,7 +57,7 @@ def consume(job):
     record = '{"event":"record","partition":%p,"offset":%o,"key":"%k","value":"%s"}\n'
     command = ["kcat", "-u", "-b", job.bootstrap, "-f", record, "-X", "auto.offset.reset=earliest"]
     command += ["-G", job.group, job.topic] if job.group else ["-C", "-t", job.topic]
-    kcat = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    kcat = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_this)
 
     def end():
         sys.stdin.buffer.read()

@@ -17,14 +17,17 @@ const AT_ONCE: usize = 4;
 async fn main() -> ExitCode {
     let mut length = Length::FULL;
     let mut clients = Vec::new();
+    let mut elsewhere = None;
     for argument in std::env::args().skip(1) {
-        if argument == "--quick" {
+        if let Some(bootstrap) = argument.strip_prefix("--at=") {
+            elsewhere = Some(bootstrap.to_owned());
+        } else if argument == "--quick" {
             length = Length::QUICK;
         } else if let Some(client) = Client::ALL.into_iter().find(|client| client.name() == argument) {
             clients.push(client);
         } else {
             let names: Vec<&str> = Client::ALL.into_iter().map(Client::name).collect();
-            eprintln!("usage: tests/clients/run [--quick] [CLIENT...]\nclients: {}", names.join(" "));
+            eprintln!("usage: tests/clients/run [--quick] [--at=HOST:PORT] [CLIENT...]\nclients: {}", names.join(" "));
             return ExitCode::from(2);
         }
     }
@@ -32,7 +35,10 @@ async fn main() -> ExitCode {
         clients.extend(Client::ALL);
     }
     let started = Instant::now();
-    let stage = Rc::new(Stage::start().await);
+    let stage = Rc::new(match elsewhere {
+        Some(bootstrap) => Stage::elsewhere(&bootstrap),
+        None => Stage::start().await,
+    });
     let mut rows: Vec<Row> = LocalSet::new().run_until(check_all(stage, clients, length)).await;
     rows.sort_by_key(|row| Client::ALL.iter().position(|client| *client == row.client));
     println!("{}", render(&rows));

@@ -14,7 +14,8 @@ use tokio::sync::Mutex;
 use super::judge;
 use super::table::{Cell, Column};
 use crate::peers::{
-    Client, Control, Deployment, Job, PARTITIONS, Record, Running, Wire, coordinator, move_group, move_partition, owner,
+    Client, Control, Deployment, Job, PARTITIONS, Partners, Record, Running, Wire, coordinator, move_group,
+    move_partition, owner,
 };
 
 /// Members may take as long as their library's patience with a group that settles.
@@ -119,7 +120,10 @@ fn verbs(client: Client) -> (&'static [&'static str], Option<&'static str>) {
 /// What all clients share.
 #[derive(Debug)]
 pub struct Stage {
-    deployment: Deployment,
+    /// Where clients find the proxy.
+    bootstrap: String,
+    /// What runs behind it; `None` when that is somebody else's.
+    deployment: Option<Deployment>,
     /// Held by who creates or deletes topics. Each KafScale broker writes the whole snapshot as it knows it: of two that do
     /// so at once, one loses.
     topics: Mutex<()>,
@@ -129,7 +133,12 @@ impl Stage {
     /// Starts everything. Producers run as their libraries want them to: idempotence is accepted.
     pub async fn start() -> Self {
         let deployment = Deployment::start(&[("KAFSCALE_PROXY_IDEMPOTENT_PRODUCERS", "accept")]).await;
-        Self { deployment, topics: Mutex::new(()) }
+        Self { bootstrap: deployment.proxy.kafka.clone(), deployment: Some(deployment), topics: Mutex::new(()) }
+    }
+
+    /// A proxy that runs already, at `host:port`, with idempotence accepted. Nothing moves there.
+    pub fn elsewhere(bootstrap: &str) -> Self {
+        Self { bootstrap: bootstrap.to_owned(), deployment: None, topics: Mutex::new(()) }
     }
 }
 
@@ -149,6 +158,9 @@ pub async fn check(stage: &Stage, client: Client, length: Length) -> Row {
 
     let cycle = Cycle::new(stage, client, length, false);
     cycle.run(chosen, &mut row).await;
+    if stage.deployment.is_none() {
+        return row;
+    }
     let mut moved = Row { cells: BTreeMap::new(), ..row.clone() };
     let cycle = Cycle::new(stage, client, length, true);
     cycle.run(&chosen[..1], &mut moved).await;
@@ -159,8 +171,7 @@ pub async fn check(stage: &Stage, client: Client, length: Length) -> Row {
 
 /// One way through.
 struct Cycle<'a> {
-    deployment: &'a Deployment,
-    topics: &'a Mutex<()>,
+    stage: &'a Stage,
     client: Client,
     length: Length,
     /// Whether leases move.
@@ -173,12 +184,15 @@ struct Cycle<'a> {
 impl<'a> Cycle<'a> {
     fn new(stage: &'a Stage, client: Client, length: Length, moving: bool) -> Self {
         let topic = format!("{}.{}", client.name(), if moving { "moved" } else { "still" });
-        let Stage { deployment, topics } = stage;
-        Self { deployment, topics, client, length, moving, topic, sent: Vec::new() }
+        Self { stage, client, length, moving, topic, sent: Vec::new() }
+    }
+
+    fn partners(&self) -> Option<&'a Partners> {
+        self.stage.deployment.as_ref().map(|deployment| &deployment.partners)
     }
 
     fn job(&self, count: usize) -> Job {
-        let job = Job::new(&self.deployment.proxy.kafka, &self.topic, PARTITIONS, count);
+        let job = Job::new(&self.stage.bootstrap, &self.topic, PARTITIONS, count);
         Job { default_idempotence: true, ..job }
     }
 
@@ -246,7 +260,7 @@ impl<'a> Cycle<'a> {
             ..CreatableTopic::default()
         };
         let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 10_000, ..CreateTopicsRequest::default() };
-        let creating = self.topics.lock().await;
+        let creating = self.stage.topics.lock().await;
         let answer = self.wire().await.ask(2, &request).await;
         // The other brokers learn of it by their watch.
         tokio::time::sleep(LEARNING).await;
@@ -254,9 +268,10 @@ impl<'a> Cycle<'a> {
         if let Some(topic) = answer.topics.iter().find(|topic| !topic.error_code.is_none()) {
             return Err(format!("the topic was not created: {:?}", topic.error_code));
         }
-        for partition in 0..PARTITIONS {
-            let broker = partition % self.deployment.partners.brokers.count();
-            move_partition(&self.deployment.partners.etcd, &self.topic, partition as i32, broker).await;
+        if let Some(Partners { brokers, etcd, .. }) = self.partners() {
+            for partition in 0..PARTITIONS {
+                move_partition(etcd, &self.topic, partition as i32, partition % brokers.count()).await;
+            }
         }
         let members = (self.member(), self.member());
         match self.settled(2).await {
@@ -270,7 +285,7 @@ impl<'a> Cycle<'a> {
     }
 
     async fn wire(&self) -> Wire {
-        Wire::connect(&self.deployment.proxy.kafka).await
+        Wire::connect(&self.stage.bootstrap).await
     }
 
     /// State of the group, and its members.
@@ -341,7 +356,7 @@ impl<'a> Cycle<'a> {
 
     /// Gives a partition to the next broker; the one that had it learns so.
     async fn move_partition(&self, partition: i32) {
-        let partners = &self.deployment.partners;
+        let Some(partners) = self.partners() else { return };
         let Some(from) = owner(&partners.etcd, &self.topic, partition).await else { return };
         move_partition(&partners.etcd, &self.topic, partition, (from + 1) % partners.brokers.count()).await;
         partners.brokers.control(from, Control::ReleasePartition(format!("{}/{partition}", self.topic)));
@@ -349,7 +364,7 @@ impl<'a> Cycle<'a> {
 
     /// The same for the group.
     async fn move_group(&self) {
-        let partners = &self.deployment.partners;
+        let Some(partners) = self.partners() else { return };
         let Some(from) = coordinator(&partners.etcd, &self.topic).await else { return };
         move_group(&partners.etcd, &self.topic, (from + 1) % partners.brokers.count()).await;
         partners.brokers.control(from, Control::ReleaseGroup(self.topic.clone()));
@@ -400,7 +415,7 @@ impl<'a> Cycle<'a> {
     async fn administer(&self, mut member: Running, verbs: &[&'static str]) -> Result<(), String> {
         member.kill();
         let job = Job { group: Some(self.topic.clone()), ..self.job(0) };
-        let administering = self.topics.lock().await;
+        let administering = self.stage.topics.lock().await;
         let (report, log) = finish(self.client.admin(job)).await;
         tokio::time::sleep(LEARNING).await;
         drop(administering);

@@ -13,6 +13,9 @@ use tokio::task::JoinHandle;
 /// Folder with the client programs, as `tests/clients/build` makes them.
 const CLIENTS: &str = "KAFSCALE_PROXY_TEST_CLIENTS";
 
+/// What a client wrote before it ended is read within this.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
 /// A client library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Client {
@@ -241,11 +244,13 @@ impl Running {
     /// Waits for the end of the job: what it has seen, and its log.
     pub async fn finish(self) -> (Report, String) {
         let Self { mut child, stdin, seen, reading, log, .. } = self;
-        // `Child::wait` would close the way that tells it to go on.
-        let _ = reading.await;
-        let log = log.await.unwrap_or_default();
+        // It cannot fail for a child that nobody else waits for.
         let _ = child.wait().await;
         drop(stdin);
+        // A process that it left behind may still hold its outputs, and has nothing to say.
+        let _ = tokio::time::timeout(LAST_WORDS, reading).await;
+        let log = tokio::time::timeout(LAST_WORDS, log).await;
+        let log = log.map_or_else(|_| "its outputs are still open".to_owned(), Result::unwrap_or_default);
         let report = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
         (report, log)
     }
