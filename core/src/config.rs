@@ -111,15 +111,6 @@ pub enum ClusterKind {
     KafScale,
 }
 
-impl ClusterKind {
-    /// Whether a fresh connection asks which versions the broker speaks: those of KafScale brokers are known.
-    pub(crate) const fn asks_versions(self) -> bool {
-        match self {
-            Self::KafScale => false,
-        }
-    }
-}
-
 /// LFS HTTP API.
 #[derive(Clone, Debug)]
 pub struct LfsConfig {

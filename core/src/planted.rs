@@ -68,6 +68,13 @@ bugs! {
     /// The correlation id of an answer is not compared with that of the request. Proxies that count answers instead.
     CorrelationUnchecked = "correlation-unchecked",
 
+    /// A field that the broker's version of a request cannot carry is left out in silence. Translators that encode whatever
+    /// the older layout has room for.
+    FieldLostInTranslation = "field-lost-in-translation",
+    /// The answer to a request that was put into another version goes back as it came. Proxies that translate requests and
+    /// forget that answers have versions, too.
+    AnswerInAnotherVersion = "answer-in-another-version",
+
     // --- the Kafka listener ---
 
     /// Batches that come while an earlier one is being sent again go out at once and overtake it: the fan-out of most

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use super::handshake::{SaslPlain, Step, VersionRanges};
+use super::dialect::{Dialect, Said, Turned};
+use super::handshake::{SaslPlain, Step};
 use crate::cluster::Address;
+use crate::config::ClusterKind;
 use crate::kafka::{ResponseHeader, Splitter, payload};
 use crate::lifecycle::Lifecycle;
 use crate::planted::{Bug, planted};
@@ -72,6 +74,8 @@ pub(crate) enum Event<R> {
 struct InFlight<R> {
     correlation_id: i32,
     reply_to: R,
+    /// Set when it was put into another version.
+    turned: Option<Turned>,
     /// Offset of its first byte among all bytes written.
     begin: u64,
     deadline: Monotonic,
@@ -93,8 +97,7 @@ pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
     file: "core/src/broker/connection.rs",
     start: "Opening",
     moves: &[
-        ("Opening", "Handshaking", "connected, SASL or ApiVersions wanted"),
-        ("Opening", "Ready", "connected"),
+        ("Opening", "Handshaking", "connected"),
         ("Opening", "Closing", "dial deadline"),
         ("Handshaking", "Ready", "last step accepted"),
         ("Handshaking", "Closing", "refused, unreadable, or dial deadline"),
@@ -122,15 +125,15 @@ pub(crate) struct Connection<R> {
     in_flight: VecDeque<InFlight<R>>,
     written: u64,
     silent_end: u64,
+    kind: ClusterKind,
     sasl: Option<SaslPlain>,
-    ask_versions: bool,
-    versions: Option<VersionRanges>,
+    dialect: Dialect,
 }
 
 impl<R> Connection<R> {
     /// A connection that was just ordered. It is given up at `deadline` unless it is ready by then; answers
-    /// longer than `answer_max_bytes` end it.
-    pub(crate) fn new(address: Address, deadline: Monotonic, answer_max_bytes: usize) -> Self {
+    /// longer than `answer_max_bytes` end it. The broker is asked what it speaks, and expected to be one of `kind`.
+    pub(crate) fn new(address: Address, kind: ClusterKind, deadline: Monotonic, answer_max_bytes: usize) -> Self {
         Self {
             address,
             state: State::Opening { handshake: None, deadline },
@@ -138,17 +141,16 @@ impl<R> Connection<R> {
             in_flight: VecDeque::new(),
             written: 0,
             silent_end: 0,
+            kind,
             sasl: None,
-            ask_versions: false,
-            versions: None,
+            dialect: Dialect::default(),
         }
     }
 
-    /// With a handshake: SASL when credentials are given, then ApiVersions when `ask_versions`.
+    /// Logs in first, when there are credentials.
     #[must_use]
-    pub(crate) fn with_handshake(mut self, sasl: Option<SaslPlain>, ask_versions: bool) -> Self {
+    pub(crate) fn with_login(mut self, sasl: Option<SaslPlain>) -> Self {
         self.sasl = sasl;
-        self.ask_versions = ask_versions;
         self
     }
 
@@ -174,12 +176,6 @@ impl<R> Connection<R> {
     /// come.
     pub(crate) fn announced(&self) -> Option<usize> {
         self.splitter.announced().ok().flatten().filter(|_| self.is_ready())
-    }
-
-    /// What the broker said it speaks, when it was asked.
-    #[cfg(test)]
-    pub(crate) fn versions(&self) -> Option<&VersionRanges> {
-        self.versions.as_ref()
     }
 
     /// Writes a request. Order is kept.
@@ -212,7 +208,10 @@ impl<R> Connection<R> {
                     let step = *step;
                     match step.accept(payload(&frame)) {
                         Ok(versions) => {
-                            self.versions = versions.or_else(|| self.versions.take());
+                            if let Some(versions) = versions {
+                                self.dialect = Dialect::of(self.kind, &versions);
+                                self.say_what_is_lacking();
+                            }
                             self.go_on(Some(step), out);
                         }
                         Err(error) => return self.close(CloseReason::Handshake(error), out),
@@ -268,14 +267,34 @@ impl<R> Connection<R> {
         expired
     }
 
+    fn say_what_is_lacking(&self) {
+        for (api, has) in self.dialect.lacking() {
+            let (min, max) = has.map(|range| (range.min, range.max)).unzip();
+            tracing::debug!(broker = %self.address, ?api, min, max, "the broker lacks versions that are usual");
+        }
+    }
+
     fn write(&mut self, request: Request<R>, out: &mut Vec<Event<R>>) {
+        let (bytes, turned) = match self.dialect.say(request.bytes) {
+            Said::AsItWas(bytes) => (bytes, None),
+            Said::Turned(bytes, turned) => (bytes, Some(turned)),
+            Said::NotAtAll(answer) => {
+                let frame = answer.filter(|_| request.answered).map(BytesMut::from);
+                out.push(match frame {
+                    Some(frame) => Event::Answered { reply_to: request.reply_to, frame },
+                    None => Event::SilentLost,
+                });
+                return;
+            }
+        };
         let begin = self.written;
-        self.written += request.bytes.len() as u64;
-        out.push(Event::Write(request.bytes));
+        self.written += bytes.len() as u64;
+        out.push(Event::Write(bytes));
         if request.answered {
             self.in_flight.push_back(InFlight {
                 correlation_id: request.correlation_id,
                 reply_to: request.reply_to,
+                turned,
                 begin,
                 deadline: request.deadline,
             });
@@ -288,7 +307,7 @@ impl<R> Connection<R> {
     /// The next step of the handshake, or readiness.
     fn go_on(&mut self, done: Option<Step>, out: &mut Vec<Event<R>>) {
         let State::Opening { deadline, .. } = self.state else { return };
-        let next = Step::after(done, self.sasl.is_some(), self.ask_versions);
+        let next = Step::after(done, self.sasl.is_some());
         if let Some(step) = next {
             let bytes = step.request(self.sasl.as_ref());
             self.written += bytes.len() as u64;
@@ -311,8 +330,13 @@ impl<R> Connection<R> {
         if correlation_id != expected && !planted(Bug::CorrelationUnchecked) {
             return Err(format!("correlation id {correlation_id} where {expected} is due"));
         }
-        if let Some(request) = self.in_flight.pop_front() {
-            out.push(Event::Answered { reply_to: request.reply_to, frame });
+        if let Some(request) = self.in_flight.front() {
+            let frame = match request.turned {
+                None => frame,
+                Some(_) if planted(Bug::AnswerInAnotherVersion) => frame,
+                Some(turned) => turned.answer(frame)?,
+            };
+            out.extend(self.in_flight.pop_front().map(|request| Event::Answered { reply_to: request.reply_to, frame }));
         }
         Ok(())
     }
@@ -326,6 +350,8 @@ impl<R> Connection<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::usual_broker::{question_bytes, versions};
+    use crate::kafka::{ApiKey, ErrorCode, HeartbeatRequest, HeartbeatResponse, request_frame, response_frame};
 
     const fn at(ms: u64) -> Monotonic {
         Monotonic::from_millis(ms)
@@ -344,7 +370,13 @@ mod tests {
     }
 
     fn connection() -> Connection<u8> {
-        Connection::new(Address::new("b:9092"), at(500), 1_000)
+        Connection::new(Address::new("b:9092"), ClusterKind::KafScale, at(500), 1_000)
+    }
+
+    /// The connection stands, and the broker has said what it speaks.
+    fn open(connection: &mut Connection<u8>, out: &mut Vec<Event<u8>>) {
+        connection.connected(out);
+        connection.received(versions(), out);
     }
 
     /// Events in short: what was written is left out.
@@ -367,7 +399,7 @@ mod tests {
     fn answers_are_matched_in_order() {
         let (mut connection, mut out) = (connection(), Vec::new());
         assert!(!connection.is_ready());
-        connection.connected(&mut out);
+        open(&mut connection, &mut out);
         assert!(connection.is_ready());
         connection.send(request(7, 1), &mut out);
         connection.send(request(7, 2), &mut out);
@@ -387,9 +419,9 @@ mod tests {
     fn a_broker_that_speaks_another_protocol_is_noticed_at_once() {
         // A TLS alert, and an HTTP answer; as lengths they are below the limit.
         for (sent, hint) in [(&b"\x15\x03\x03\x00\x02\x02\x46"[..], "TLS"), (b"HTTP/1.1 400 Bad Request", "HTTP")] {
-            let (mut connection, mut out) = (Connection::new(Address::new("b:1"), at(500), 1 << 31), Vec::new());
+            let (mut connection, mut out) =
+                (Connection::<u8>::new(Address::new("b:1"), ClusterKind::KafScale, at(500), 1 << 31), Vec::new());
             connection.connected(&mut out);
-            connection.send(request(1, 1), &mut out);
             connection.received(BytesMut::from(sent), &mut out);
             let Some(Event::Close(CloseReason::BadAnswer(text))) = out.pop() else { panic!("{out:?}") };
             assert!(text.contains(hint), "{text}");
@@ -405,11 +437,11 @@ mod tests {
             (11, ["Unknown", "Unknown"]),
         ] {
             let (mut connection, mut out) = (connection(), Vec::new());
-            connection.connected(&mut out);
+            open(&mut connection, &mut out);
             connection.send(request(1, 1), &mut out);
             connection.send(request(2, 2), &mut out);
             out.clear();
-            connection.closed(accepted, &mut out);
+            connection.closed(question_bytes() + accepted, &mut out);
             assert_eq!(short(&out), [format!("unanswered 1 {}", fates[0]), format!("unanswered 2 {}", fates[1])]);
         }
     }
@@ -418,12 +450,12 @@ mod tests {
     fn requests_that_get_no_answer() {
         for (accepted, lost) in [(19, vec!["silent lost"]), (20, vec![])] {
             let (mut connection, mut out) = (connection(), Vec::new());
-            connection.connected(&mut out);
+            open(&mut connection, &mut out);
             connection.send(Request { answered: false, ..request(1, 1) }, &mut out);
             connection.send(Request { answered: false, ..request(2, 2) }, &mut out);
             assert_eq!(short(&out), ["ready", "silent 1", "silent 2"]);
             out.clear();
-            connection.closed(accepted, &mut out);
+            connection.closed(question_bytes() + accepted, &mut out);
             assert_eq!(short(&out), lost);
         }
     }
@@ -437,7 +469,7 @@ mod tests {
         ];
         for (name, bytes) in cases {
             let (mut connection, mut out) = (connection(), Vec::new());
-            connection.connected(&mut out);
+            open(&mut connection, &mut out);
             connection.send(request(7, 1), &mut out);
             connection.received(bytes, &mut out);
             assert_eq!(short(&out), ["ready", "close bad answer"], "{name}");
@@ -445,13 +477,45 @@ mod tests {
             out.clear();
             connection.received(answer(7, b""), &mut out);
             assert!(out.is_empty(), "what comes after is dropped");
-            connection.closed(10, &mut out);
+            connection.closed(question_bytes() + 10, &mut out);
             assert_eq!(short(&out), ["unanswered 1 Unknown"], "{name}");
         }
         let (mut connection, mut out) = (connection(), Vec::new());
-        connection.connected(&mut out);
+        open(&mut connection, &mut out);
         connection.received(answer(1, b""), &mut out);
         assert_eq!(short(&out), ["ready", "close bad answer"], "nothing was asked");
+    }
+
+    #[test]
+    fn what_the_broker_does_not_understand_is_answered_at_once() {
+        let heartbeat = request_frame(7, None, 4, &HeartbeatRequest::default());
+        for (answered, event) in [(true, "answered 1 16"), (false, "silent lost")] {
+            let (mut connection, mut out) = (connection(), Vec::new());
+            connection.connected(&mut out);
+            connection.received(answer(3, b"\0\0\0\0\0\0"), &mut out);
+            out.clear();
+            connection.send(Request { bytes: heartbeat.clone(), answered, ..request(7, 1) }, &mut out);
+            assert_eq!(short(&out), [event]);
+            assert_eq!(connection.oldest_deadline(), None, "nothing was sent");
+        }
+    }
+
+    #[test]
+    fn a_request_and_its_answer_pass_in_another_version() {
+        let (mut connection, mut out) = (connection(), Vec::new());
+        connection.connected(&mut out);
+        // Heartbeat 0 to 3.
+        connection.received(answer(3, b"\0\0\0\0\0\x01\0\x0c\0\0\0\x03"), &mut out);
+        out.clear();
+        let bytes = request_frame(7, None, 4, &HeartbeatRequest::default());
+        connection.send(Request { bytes, ..request(7, 1) }, &mut out);
+        let [Event::Write(written)] = &out[..] else { panic!("{out:?}") };
+        assert_eq!(*written, request_frame(7, None, 3, &HeartbeatRequest::default()));
+        out.clear();
+        let response = HeartbeatResponse { throttle_time_ms: 9, error_code: ErrorCode::REBALANCE_IN_PROGRESS };
+        connection.received(BytesMut::from(&response_frame(7, 3, &response)[..]), &mut out);
+        let [Event::Answered { frame, .. }] = &out[..] else { panic!("{out:?}") };
+        assert_eq!(*frame, response_frame(7, 4, &response));
     }
 
     #[test]
@@ -463,7 +527,7 @@ mod tests {
         assert_eq!(short(&out), ["close deadline"]);
 
         let (mut ready, mut out) = (connection(), Vec::new());
-        ready.connected(&mut out);
+        open(&mut ready, &mut out);
         assert_eq!(ready.oldest_deadline(), None);
         ready.send(request(1, 1), &mut out);
         assert_eq!(ready.oldest_deadline(), Some(at(1_000)));
@@ -474,19 +538,19 @@ mod tests {
     #[test]
     fn the_handshake_comes_first_and_its_failure_sends_nothing() {
         let sasl = SaslPlain { username: "u".into(), password: "p".into() };
-        let (mut good, mut out) = (connection().with_handshake(Some(sasl.clone()), true), Vec::new());
+        let (mut good, mut out) = (connection().with_login(Some(sasl.clone())), Vec::new());
         good.connected(&mut out);
         good.received(answer(1, b"\0\0\0\0\0\0"), &mut out);
         good.received(answer(2, b"\0\0"), &mut out);
         assert!(short(&out).is_empty());
         good.received(answer(3, b"\0\0\0\0\0\x01\0\0\0\x03\0\x09"), &mut out);
         assert_eq!(short(&out), ["ready"]);
-        assert_eq!(good.versions().and_then(|versions| versions.get(&0)), Some(&(3, 9)));
+        assert!(good.dialect.lacking().any(|(api, _)| api == ApiKey::Heartbeat), "it has named Produce only");
         good.send(request(7, 1), &mut out);
         good.received(answer(7, b""), &mut out);
         assert_eq!(short(&out), ["ready", "answered 1 8"]);
 
-        let (mut bad, mut out) = (connection().with_handshake(Some(sasl), false), Vec::new());
+        let (mut bad, mut out) = (connection().with_login(Some(sasl)), Vec::new());
         bad.connected(&mut out);
         bad.received(answer(1, b"\0\0"), &mut out);
         bad.received(answer(2, b"\0\x3a"), &mut out);

@@ -36,13 +36,12 @@ pub(crate) enum Step {
 
 impl Step {
     /// The step after this one, or the first one.
-    pub(crate) fn after(done: Option<Self>, sasl: bool, versions: bool) -> Option<Self> {
-        let versions = versions.then_some(Self::ApiVersions);
+    pub(crate) fn after(done: Option<Self>, sasl: bool) -> Option<Self> {
         match done {
             None if sasl => Some(Self::SaslHandshake),
-            None => versions,
+            None => Some(Self::ApiVersions),
             Some(Self::SaslHandshake) => Some(Self::SaslAuthenticate),
-            Some(Self::SaslAuthenticate) => versions,
+            Some(Self::SaslAuthenticate) => Some(Self::ApiVersions),
             Some(Self::ApiVersions) => None,
         }
     }
@@ -124,19 +123,17 @@ mod tests {
 
     #[test]
     fn the_order_of_steps() {
-        let walk = |sasl, versions| {
+        let walk = |sasl| {
             let mut steps = Vec::new();
             let mut done = None;
-            while let Some(step) = Step::after(done, sasl, versions) {
+            while let Some(step) = Step::after(done, sasl) {
                 steps.push(step);
                 done = Some(step);
             }
             steps
         };
-        assert_eq!(walk(false, false), []);
-        assert_eq!(walk(false, true), [Step::ApiVersions]);
-        assert_eq!(walk(true, false), [Step::SaslHandshake, Step::SaslAuthenticate]);
-        assert_eq!(walk(true, true), [Step::SaslHandshake, Step::SaslAuthenticate, Step::ApiVersions]);
+        assert_eq!(walk(false), [Step::ApiVersions]);
+        assert_eq!(walk(true), [Step::SaslHandshake, Step::SaslAuthenticate, Step::ApiVersions]);
     }
 
     #[test]

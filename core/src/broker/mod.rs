@@ -6,7 +6,10 @@
 //! owner's business: a Kafka client's pool, or an LFS exchange.
 
 mod connection;
+mod dialect;
 mod handshake;
+#[cfg(test)]
+pub(crate) mod usual_broker;
 
 #[cfg(test)]
 pub(crate) use connection::LIFECYCLE;

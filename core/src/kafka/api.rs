@@ -138,6 +138,57 @@ impl From<ApiKey> for i16 {
     }
 }
 
+/// One API in front of one kind of cluster.
+struct Row {
+    api: ApiKey,
+    /// What clients are told.
+    advertised: VersionRange,
+    /// What brokers of the kind speak; `None` where the proxy answers by itself. A broker that lacks it is spoken to in
+    /// the nearest version that it has.
+    spoken: Option<VersionRange>,
+}
+
+const fn row(api: ApiKey, advertised: (i16, i16), spoken: (i16, i16)) -> Row {
+    Row {
+        api,
+        advertised: VersionRange::new(advertised.0, advertised.1),
+        spoken: Some(VersionRange::new(spoken.0, spoken.1)),
+    }
+}
+
+const fn own(api: ApiKey, advertised: (i16, i16)) -> Row {
+    Row { api, advertised: VersionRange::new(advertised.0, advertised.1), spoken: None }
+}
+
+/// What common clients need of a KafScale cluster; what its brokers do not speak is translated. Produce 0 to 2 are listed
+/// because librdkafka looks for them, and refused when used.
+const KAFSCALE: &[Row] = &[
+    own(ApiKey::ApiVersions, (0, 4)),
+    own(ApiKey::Metadata, (0, 12)),
+    row(ApiKey::Produce, (0, 9), (3, 9)),
+    row(ApiKey::Fetch, (4, 13), (11, 13)),
+    own(ApiKey::FindCoordinator, (0, 4)),
+    row(ApiKey::ListOffsets, (0, 4), (0, 4)),
+    row(ApiKey::JoinGroup, (0, 9), (4, 4)),
+    row(ApiKey::SyncGroup, (0, 4), (4, 4)),
+    row(ApiKey::Heartbeat, (0, 4), (4, 4)),
+    row(ApiKey::LeaveGroup, (0, 4), (4, 4)),
+    row(ApiKey::OffsetCommit, (1, 8), (3, 3)),
+    row(ApiKey::OffsetFetch, (1, 7), (5, 5)),
+    row(ApiKey::DescribeGroups, (0, 5), (5, 5)),
+    row(ApiKey::ListGroups, (0, 5), (0, 5)),
+    row(ApiKey::OffsetForLeaderEpoch, (0, 3), (3, 3)),
+    row(ApiKey::DescribeConfigs, (0, 4), (4, 4)),
+    row(ApiKey::AlterConfigs, (1, 1), (1, 1)),
+    row(ApiKey::CreatePartitions, (0, 3), (0, 3)),
+    row(ApiKey::CreateTopics, (0, 2), (0, 2)),
+    row(ApiKey::DeleteTopics, (0, 2), (0, 2)),
+    row(ApiKey::DeleteGroups, (0, 2), (0, 2)),
+];
+
+/// What producers with idempotence look for in addition. The proxy answers it, for brokers do not know it.
+const ACCEPTED_PRODUCERS: &[Row] = &[own(ApiKey::InitProducerId, (0, 4))];
+
 /// What clients of a cluster are told, in this order (ApiVersions).
 pub fn advertised(cluster: &ClusterConfig) -> impl Iterator<Item = (ApiKey, VersionRange)> {
     let (always, further) = match cluster.kind {
@@ -146,7 +197,7 @@ pub fn advertised(cluster: &ClusterConfig) -> impl Iterator<Item = (ApiKey, Vers
             IdempotentProducers::Accept => (KAFSCALE, ACCEPTED_PRODUCERS),
         },
     };
-    always.iter().chain(further).copied()
+    always.iter().chain(further).map(|row| (row.api, row.advertised))
 }
 
 /// What clients of a cluster are told of one API; `None` if it is not listed.
@@ -154,34 +205,13 @@ pub fn advertised_versions(cluster: &ClusterConfig, api: ApiKey) -> Option<Versi
     advertised(cluster).find(|(listed, _)| *listed == api).map(|(_, range)| range)
 }
 
-/// What common clients need of a KafScale cluster; what its brokers do not speak is translated. Produce 0 to 2 are listed
-/// because librdkafka looks for them, and refused when used.
-const KAFSCALE: &[(ApiKey, VersionRange)] = &[
-    (ApiKey::ApiVersions, VersionRange::new(0, 4)),
-    (ApiKey::Metadata, VersionRange::new(0, 12)),
-    (ApiKey::Produce, VersionRange::new(0, 9)),
-    (ApiKey::Fetch, VersionRange::new(4, 13)),
-    (ApiKey::FindCoordinator, VersionRange::new(0, 4)),
-    (ApiKey::ListOffsets, VersionRange::new(0, 4)),
-    (ApiKey::JoinGroup, VersionRange::new(0, 9)),
-    (ApiKey::SyncGroup, VersionRange::new(0, 4)),
-    (ApiKey::Heartbeat, VersionRange::new(0, 4)),
-    (ApiKey::LeaveGroup, VersionRange::new(0, 4)),
-    (ApiKey::OffsetCommit, VersionRange::new(1, 8)),
-    (ApiKey::OffsetFetch, VersionRange::new(1, 7)),
-    (ApiKey::DescribeGroups, VersionRange::new(0, 5)),
-    (ApiKey::ListGroups, VersionRange::new(0, 5)),
-    (ApiKey::OffsetForLeaderEpoch, VersionRange::new(0, 3)),
-    (ApiKey::DescribeConfigs, VersionRange::new(0, 4)),
-    (ApiKey::AlterConfigs, VersionRange::new(1, 1)),
-    (ApiKey::CreatePartitions, VersionRange::new(0, 3)),
-    (ApiKey::CreateTopics, VersionRange::new(0, 2)),
-    (ApiKey::DeleteTopics, VersionRange::new(0, 2)),
-    (ApiKey::DeleteGroups, VersionRange::new(0, 2)),
-];
-
-/// What producers with idempotence look for in addition. The proxy answers it, for brokers do not know it.
-const ACCEPTED_PRODUCERS: &[(ApiKey, VersionRange)] = &[(ApiKey::InitProducerId, VersionRange::new(0, 4))];
+/// What the brokers of a kind speak of an API; `None` where it never reaches them.
+pub(crate) fn spoken(kind: ClusterKind, api: ApiKey) -> Option<VersionRange> {
+    let rows = match kind {
+        ClusterKind::KafScale => KAFSCALE,
+    };
+    rows.iter().find(|row| row.api == api).and_then(|row| row.spoken)
+}
 
 #[cfg(test)]
 mod tests {
@@ -192,6 +222,15 @@ mod tests {
         let accepting = ClusterConfig { idempotent_producers: IdempotentProducers::Accept, ..ClusterConfig::default() };
         for (api, range) in advertised(&accepting) {
             assert_eq!(api.known_versions().intersection(range), Some(range), "{api:?}");
+        }
+    }
+
+    #[test]
+    fn what_brokers_speak_can_be_encoded() {
+        for api in ApiKey::ALL {
+            if let Some(range) = spoken(ClusterKind::KafScale, *api) {
+                assert_eq!(api.known_versions().intersection(range), Some(range), "{api:?}");
+            }
         }
     }
 

@@ -173,3 +173,21 @@ message! {
 impl Request for FetchRequest {
     type Response = FetchResponse;
 }
+
+impl PartitionData {
+    /// A partition without records and without anything known of it: its broker has not answered in time.
+    pub(crate) fn nothing(partition_index: i32) -> Self {
+        Self {
+            partition_index,
+            high_watermark: -1,
+            aborted_transactions: None,
+            records: Some(Bytes::new()),
+            ..Self::default()
+        }
+    }
+
+    /// A partition that failed.
+    pub(crate) fn failed(partition_index: i32, error_code: ErrorCode) -> Self {
+        Self { error_code, ..Self::nothing(partition_index) }
+    }
+}

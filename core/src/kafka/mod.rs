@@ -36,6 +36,7 @@ mod offset_for_leader_epoch;
 mod produce;
 mod produce_scan;
 mod record_batch;
+mod refusal;
 mod sasl_authenticate;
 mod sasl_handshake;
 mod scan;
@@ -43,11 +44,12 @@ mod string;
 mod sync_group;
 #[cfg(test)]
 pub(crate) mod tests;
-mod wire;
+pub(crate) mod wire;
 
 pub use alter_configs::{
     AlterConfigsRequest, AlterConfigsResource, AlterConfigsResourceResponse, AlterConfigsResponse, AlterableConfig,
 };
+pub(crate) use api::spoken;
 pub use api::{ApiKey, VersionRange, advertised, advertised_versions};
 pub use api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 pub use create_partitions::{
@@ -114,6 +116,7 @@ pub use record_batch::{
     Attributes, BatchHeader, Compression, Record, RecordBatch, RecordHeader, assign_offsets, batches, build_batch,
     records, seal_batch,
 };
+pub(crate) use refusal::{Refuse, refused};
 pub use sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
 pub use sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 pub use string::Str;

@@ -210,9 +210,9 @@ impl Publish {
             return Published::Ended(Ending::TopicChanged, None);
         }
         let deadline = call.ctx.now.monotonic + ANSWER;
-        open.send(call, self.frame.clone(), CORRELATION_ID, deadline);
+        let facts = open.send(call, self.frame.clone(), CORRELATION_ID, deadline);
         self.enter(Phase::Sent);
-        Published::Pending
+        facts.into_iter().fold(Published::Pending, |_, fact| self.on_link(call, link, fact))
     }
 
     fn on_answered(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, frame: BytesMut) -> Published {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::bridge::Bridge;
-use super::refusal::Refuse;
 use super::routes::{Key, Routes, Way};
 use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ListenerConfig;
 use crate::context::Context;
+use crate::kafka::Refuse;
 use crate::kafka::{
     AlterConfigsRequest, AlterConfigsResponse, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest,
     CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse, DescribeConfigsRequest, DescribeConfigsResponse,

@@ -1,45 +1,16 @@
 //! One request between a client and brokers that may not speak the same version of its API.
 //!
 //! A version that the brokers speak passes as the bytes that came; any other is translated into the nearest version
-//! that they speak, and the answer back. What a translation means beyond plain fields stands with each API.
+//! that they speak, and the answer back. What a translation means beyond plain fields stands with each API. That a single
+//! broker may lack what is usual for its kind is the business of its connection.
 
 use bytes::Bytes;
 
 use crate::config::ClusterKind;
 use crate::kafka::{
-    ApiKey, DecodeError, Message, Request, ResponseHeader, Str, VersionRange, merged_response_frame, request_frame,
+    ApiKey, DecodeError, Message, Request, ResponseHeader, Str, merged_response_frame, request_frame, spoken,
 };
 use crate::listener::request::{Reply, RequestHead, Undecodable};
-
-/// What the brokers of a cluster speak of an API; `None` where it never reaches them in a version of its own.
-pub(crate) fn spoken(kind: ClusterKind, api: ApiKey) -> Option<VersionRange> {
-    match kind {
-        ClusterKind::KafScale => kafscale(api),
-    }
-}
-
-fn kafscale(api: ApiKey) -> Option<VersionRange> {
-    let (min, max) = match api {
-        ApiKey::Produce => (0, 9),
-        ApiKey::Fetch => (11, 13),
-        ApiKey::ListOffsets => (0, 4),
-        ApiKey::Metadata => (0, 12),
-        ApiKey::FindCoordinator | ApiKey::OffsetCommit | ApiKey::OffsetForLeaderEpoch => (3, 3),
-        ApiKey::JoinGroup
-        | ApiKey::SyncGroup
-        | ApiKey::Heartbeat
-        | ApiKey::LeaveGroup
-        | ApiKey::DescribeConfigs
-        | ApiKey::ApiVersions => (4, 4),
-        ApiKey::OffsetFetch | ApiKey::DescribeGroups => (5, 5),
-        ApiKey::ListGroups => (0, 5),
-        ApiKey::AlterConfigs => (1, 1),
-        ApiKey::CreatePartitions => (0, 3),
-        ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::DeleteGroups => (0, 2),
-        ApiKey::SaslHandshake | ApiKey::SaslAuthenticate | ApiKey::InitProducerId => return None,
-    };
-    Some(VersionRange::new(min, max))
-}
 
 /// The head of a request, with the versions of both sides.
 #[derive(Debug)]
@@ -149,21 +120,8 @@ impl Bridge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ClusterConfig;
-    use crate::kafka::{HeartbeatRequest, advertised};
+    use crate::kafka::HeartbeatRequest;
     use crate::listener::rig::head;
-
-    #[test]
-    fn what_brokers_speak_can_be_encoded() {
-        for api in ApiKey::ALL {
-            if let Some(range) = spoken(ClusterKind::KafScale, *api) {
-                assert_eq!(api.known_versions().intersection(range), Some(range), "{api:?}");
-            }
-        }
-        for (api, _) in advertised(&ClusterConfig::default()) {
-            assert!(spoken(ClusterKind::KafScale, api).is_some(), "{api:?}");
-        }
-    }
 
     #[test]
     fn the_nearest_version_goes_to_brokers() {

@@ -108,7 +108,7 @@ impl Slot {
 
     fn fail(&mut self, request: &FetchRequest, code: ErrorCode) {
         let (_, index) = self.asked(request);
-        self.latest = Some(Latest { data: merge::failed(index, code), urgent: true });
+        self.latest = Some(Latest { data: PartitionData::failed(index, code), urgent: true });
         self.phase = Phase::Resting;
     }
 }
@@ -438,7 +438,7 @@ impl Fetch {
         let several = self.parts > 1;
         let partitions = self.slots.iter_mut().map(|slot| match slot.latest.take() {
             Some(latest) => merge::presented(version, latest.data),
-            None => merge::nothing(slot.asked(request).1),
+            None => PartitionData::nothing(slot.asked(request).1),
         });
         let limit = several.then_some(request.max_bytes);
         self.bridge.answer(&merge::response(request, self.throttle_time_ms, limit, partitions))

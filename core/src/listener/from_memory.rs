@@ -5,8 +5,8 @@
 
 use crate::cluster::Cluster;
 use crate::config::ListenerConfig;
+use crate::kafka::Refuse;
 use crate::kafka::{ApiKey, FindCoordinatorRequest, Message, MetadataRequest, response_frame};
-use crate::listener::refusal::Refuse;
 use crate::listener::request::{Reply, RequestHead, Undecodable};
 use crate::listener::{find_coordinator, metadata, not_ready};
 

@@ -10,10 +10,10 @@ mod tests;
 use std::time::Duration;
 
 use super::bridge::Bridge;
-use super::refusal::Refuse;
 use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
+use crate::kafka::Refuse;
 use crate::kafka::{
     ErrorCode, HeartbeatRequest, HeartbeatResponse, OffsetCommitRequest, OffsetCommitResponse, Request,
     SyncGroupRequest, SyncGroupResponse,

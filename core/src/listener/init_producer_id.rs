@@ -5,9 +5,9 @@
 
 use super::bridge::Bridge;
 use super::not_ready::NOT_READY;
-use super::refusal::Refuse;
 use crate::cluster::{Answer, Cluster, Question};
 use crate::context::Context;
+use crate::kafka::Refuse;
 use crate::kafka::{ErrorCode, InitProducerIdRequest, InitProducerIdResponse};
 use crate::listener::request::{Part, PartResult, RequestHead, RequestMachine, Step, Undecodable};
 

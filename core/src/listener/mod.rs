@@ -26,7 +26,6 @@ mod metadata;
 mod not_ready;
 mod pool;
 mod produce;
-mod refusal;
 pub(crate) mod request;
 #[cfg(test)]
 mod rig;

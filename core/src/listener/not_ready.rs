@@ -6,16 +6,10 @@ mod tests;
 
 use bytes::Bytes;
 
-use super::refusal::Refuse;
 use super::request::{Reply, RequestHead};
 use crate::config::ListenerConfig;
 use crate::kafka::{
-    AlterConfigsRequest, ApiKey, CreatePartitionsRequest, CreateTopicsRequest, DeleteGroupsRequest,
-    DeleteTopicsRequest, DescribeConfigsRequest, DescribeGroupsRequest, ErrorCode, FetchRequest,
-    FindCoordinatorRequest, HeartbeatRequest, InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest,
-    ListGroupsRequest, ListOffsetsRequest, Message, MetadataRequest, MetadataResponse, MetadataResponseBroker,
-    MetadataResponseTopic, OffsetCommitRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest, ProduceRequest, Str,
-    SyncGroupRequest, response_frame,
+    self, ApiKey, ErrorCode, MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponseTopic, Str,
 };
 
 /// First version of Fetch with an error of the whole answer; clients below it take no REQUEST_TIMED_OUT from a partition.
@@ -41,33 +35,8 @@ pub(crate) fn unsupported_version(head: &RequestHead) -> Reply {
 }
 
 fn refused(head: &RequestHead, code: ErrorCode) -> Option<Bytes> {
-    match head.api {
-        ApiKey::Produce => {
-            let request: ProduceRequest = decode(head)?;
-            (request.acks != 0).then(|| frame(head, &request.refusal(code)))
-        }
-        ApiKey::Fetch => answer::<FetchRequest>(head, code),
-        ApiKey::ListOffsets => answer::<ListOffsetsRequest>(head, code),
-        ApiKey::OffsetForLeaderEpoch => answer::<OffsetForLeaderEpochRequest>(head, code),
-        ApiKey::FindCoordinator => answer::<FindCoordinatorRequest>(head, code),
-        ApiKey::InitProducerId => answer::<InitProducerIdRequest>(head, code),
-        ApiKey::JoinGroup => answer::<JoinGroupRequest>(head, code),
-        ApiKey::SyncGroup => answer::<SyncGroupRequest>(head, code),
-        ApiKey::Heartbeat => answer::<HeartbeatRequest>(head, code),
-        ApiKey::LeaveGroup => answer::<LeaveGroupRequest>(head, code),
-        ApiKey::OffsetCommit => answer::<OffsetCommitRequest>(head, code),
-        ApiKey::OffsetFetch => answer::<OffsetFetchRequest>(head, code),
-        ApiKey::DescribeGroups => answer::<DescribeGroupsRequest>(head, code),
-        ApiKey::ListGroups => answer::<ListGroupsRequest>(head, code),
-        ApiKey::DeleteGroups => answer::<DeleteGroupsRequest>(head, code),
-        ApiKey::DescribeConfigs => answer::<DescribeConfigsRequest>(head, code),
-        ApiKey::AlterConfigs => answer::<AlterConfigsRequest>(head, code),
-        ApiKey::CreateTopics => answer::<CreateTopicsRequest>(head, code),
-        ApiKey::CreatePartitions => answer::<CreatePartitionsRequest>(head, code),
-        ApiKey::DeleteTopics => answer::<DeleteTopicsRequest>(head, code),
-        // Answered by the proxy alone: they are never sent anywhere.
-        ApiKey::Metadata | ApiKey::ApiVersions | ApiKey::SaslHandshake | ApiKey::SaslAuthenticate => None,
-    }
+    let body = Bytes::copy_from_slice(head.body());
+    kafka::refused(head.api, head.version, head.correlation_id, &body, code)
 }
 
 /// A client that sees topics but no broker never recovers, so the proxy names itself wherever it names a topic.
@@ -93,17 +62,4 @@ pub(super) fn metadata(request: MetadataRequest, version: i16, config: &Listener
         }));
     }
     response
-}
-
-fn answer<R: Refuse>(head: &RequestHead, code: ErrorCode) -> Option<Bytes> {
-    let request: R = decode(head)?;
-    Some(frame(head, &request.refusal(code)))
-}
-
-fn decode<M: Message>(head: &RequestHead) -> Option<M> {
-    M::decode_prefix(&Bytes::copy_from_slice(head.body()), head.version).ok()
-}
-
-fn frame<M: Message>(head: &RequestHead, response: &M) -> Bytes {
-    response_frame(head.correlation_id, head.version, response)
 }

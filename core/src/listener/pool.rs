@@ -374,8 +374,9 @@ impl Pool {
     fn dial(&mut self, ctx: &mut Context<'_>, address: Address, wires: &mut Wires<'_>) -> BrokerConnectionId {
         let id = ctx.ids.broker_connection();
         let deadline = ctx.now.monotonic + ctx.config.cluster.dial_timeout;
-        let connection = Connection::new(address.clone(), deadline, ANSWER_MAX_BYTES)
-            .with_handshake(ctx.config.cluster.sasl.clone(), ctx.config.cluster.kind.asks_versions());
+        let cluster = &ctx.config.cluster;
+        let connection =
+            Connection::new(address.clone(), cluster.kind, deadline, ANSWER_MAX_BYTES).with_login(cluster.sasl.clone());
         ctx.timers.set(Timer::BrokerConnection(id), deadline);
         self.by_address.insert(address.clone(), id);
         self.brokers

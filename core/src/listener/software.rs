@@ -42,7 +42,7 @@ impl Introduction {
         if version < FIRST_VERSION || !ApiKey::ApiVersions.known_versions().contains(version) {
             return None;
         }
-        let request = ApiVersionsRequest::decode(&Bytes::copy_from_slice(body), version).ok()?;
+        let request = ApiVersionsRequest::decode_prefix(&Bytes::copy_from_slice(body), version).ok()?;
         let name = allowed(&request.client_software_name);
         (!name.is_empty()).then(|| Self { name, version: allowed(&request.client_software_version) })
     }

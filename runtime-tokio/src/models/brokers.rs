@@ -114,6 +114,7 @@ fn model(id: i32, address: SocketAddr) -> Result<BrokerModel, ProcessError> {
         auto_create_partitions: 1,
         idle_close: None,
         seed,
+        versions: BTreeMap::new(),
     }))
 }
 

@@ -33,8 +33,8 @@ pub(super) fn world_input(head: &WorldHead<'_>, seed: u64, length: usize) -> Vec
     // Brokers keep idle connections; the density of faults is such that a kind is there for a 0 and not for a 7.
     input.extend([1, head.s3_jitter, 3]);
     input.extend(FaultKind::ALL.map(|kind| if head.kinds.contains(&kind) { 0 } else { 7 }));
-    // Every fourth action is a fault.
-    input.extend([head.calm, 0]);
+    // Every fourth action is a fault; brokers are as usual.
+    input.extend([head.calm, 0, 0]);
     let mut choices = Choices::from_seed(seed);
     input.extend((0..length).map(|_| choices.number() as u8));
     input

@@ -1,18 +1,19 @@
 //! Kafka clients of a simulation: they pipeline, and hold every answer against what they asked and what the log holds.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use kafscale_proxy_core::Monotonic;
 use kafscale_proxy_core::inputs::ClientId;
 use kafscale_proxy_core::kafka::{
-    ErrorCode, FetchPartition, FetchRequest, FetchResponse, FetchTopic, FindCoordinatorRequest,
-    FindCoordinatorResponse, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupRequestProtocol,
-    JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, ListOffsetsPartition, ListOffsetsRequest,
-    ListOffsetsResponse, ListOffsetsTopic, MemberIdentity, MetadataRequest, MetadataResponse, OffsetCommitRequest,
-    OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse, OffsetFetchRequest,
-    OffsetFetchRequestTopic, OffsetFetchResponse, PartitionProduceData, ProduceRequest, ProduceResponse, Record, Str,
-    SyncGroupRequest, SyncGroupResponse, TopicProduceData, batches, build_batch,
+    CreatableTopic, CreateTopicsRequest, CreateTopicsResponse, ErrorCode, FetchPartition, FetchRequest, FetchResponse,
+    FetchTopic, FindCoordinatorRequest, FindCoordinatorResponse, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest,
+    JoinGroupRequestProtocol, JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, ListOffsetsPartition,
+    ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic, MemberIdentity, MetadataRequest, MetadataResponse,
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse,
+    OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse, PartitionProduceData, ProduceRequest,
+    ProduceResponse, Record, Request, Str, SyncGroupRequest, SyncGroupResponse, TopicProduceData, batches, build_batch,
 };
 
 use super::scenario::{Ask, TOPICS};
@@ -24,10 +25,13 @@ const LARGE: usize = 70_000;
 
 const GROUP: &str = "readers";
 
+/// Never created, only validated.
+const DRY_RUN: &str = "dry-run";
+
 /// What was asked and is not answered yet.
 enum Asked {
-    Produce { version: i16, batches: Vec<(String, i32, BatchId)> },
-    Fetch { version: i16, partitions: Vec<(String, i32)> },
+    Produce { batches: Vec<(String, i32, BatchId)> },
+    Fetch { partitions: Vec<(String, i32)> },
     ListOffsets { partitions: Vec<(String, i32)> },
     Metadata,
     FindCoordinator,
@@ -37,12 +41,14 @@ enum Asked {
     OffsetCommit,
     OffsetFetch,
     LeaveGroup,
+    DryRun,
 }
 
 /// One client.
 pub(super) struct KafkaActor {
     pub(super) id: ClientId,
-    asked: VecDeque<Asked>,
+    /// With the version that it was asked in.
+    asked: VecDeque<(i16, Asked)>,
     /// How often it has asked: no two batches of it are equal.
     requests: u64,
     member_id: Str,
@@ -117,17 +123,15 @@ impl KafkaActor {
                         .collect(),
                 });
                 let request = ListOffsetsRequest { topics: topics.collect(), ..ListOffsetsRequest::default() };
-                world.send(self.id, 4, &request, true);
-                self.asked.push_back(Asked::ListOffsets { partitions: flat(&chosen) });
+                self.send(world, 1..=4, &request, Asked::ListOffsets { partitions: flat(&chosen) });
             }
             Ask::Metadata => {
-                world.send(self.id, 9, &MetadataRequest { topics: None, ..MetadataRequest::default() }, true);
-                self.asked.push_back(Asked::Metadata);
+                let request = MetadataRequest { topics: None, ..MetadataRequest::default() };
+                self.send(world, 1..=12, &request, Asked::Metadata);
             }
             Ask::FindCoordinator => {
                 let request = FindCoordinatorRequest { key: group_id, ..FindCoordinatorRequest::default() };
-                world.send(self.id, 3, &request, true);
-                self.asked.push_back(Asked::FindCoordinator);
+                self.send(world, 0..=3, &request, Asked::FindCoordinator);
             }
             Ask::JoinGroup => {
                 let protocol = JoinGroupRequestProtocol {
@@ -143,18 +147,15 @@ impl KafkaActor {
                     protocols: vec![protocol],
                     ..JoinGroupRequest::default()
                 };
-                world.send(self.id, 5, &request, true);
-                self.asked.push_back(Asked::JoinGroup);
+                self.send(world, 1..=9, &request, Asked::JoinGroup);
             }
             Ask::SyncGroup => {
                 let request = SyncGroupRequest { group_id, generation_id, member_id, ..SyncGroupRequest::default() };
-                world.send(self.id, 3, &request, true);
-                self.asked.push_back(Asked::SyncGroup);
+                self.send(world, 0..=4, &request, Asked::SyncGroup);
             }
             Ask::Heartbeat => {
                 let request = HeartbeatRequest { group_id, generation_id, member_id, ..HeartbeatRequest::default() };
-                world.send(self.id, 3, &request, true);
-                self.asked.push_back(Asked::Heartbeat);
+                self.send(world, 0..=4, &request, Asked::Heartbeat);
             }
             Ask::OffsetCommit => {
                 let partition = OffsetCommitRequestPartition { committed_offset: 1, ..Default::default() };
@@ -167,29 +168,35 @@ impl KafkaActor {
                     topics: vec![topic],
                     ..OffsetCommitRequest::default()
                 };
-                world.send(self.id, 5, &request, true);
-                self.asked.push_back(Asked::OffsetCommit);
+                self.send(world, 2..=8, &request, Asked::OffsetCommit);
             }
             Ask::OffsetFetch => {
                 let topic =
                     OffsetFetchRequestTopic { name: Str::from_static(TOPICS[0].0), partition_indexes: vec![0, 1] };
                 let request =
                     OffsetFetchRequest { group_id, topics: Some(vec![topic]), ..OffsetFetchRequest::default() };
-                world.send(self.id, 5, &request, true);
-                self.asked.push_back(Asked::OffsetFetch);
+                self.send(world, 1..=7, &request, Asked::OffsetFetch);
+            }
+            Ask::DryRun => {
+                let topic = CreatableTopic {
+                    name: Str::from_static(DRY_RUN),
+                    num_partitions: 1,
+                    replication_factor: 1,
+                    ..CreatableTopic::default()
+                };
+                let request =
+                    CreateTopicsRequest { topics: vec![topic], validate_only: true, ..CreateTopicsRequest::default() };
+                self.send(world, 1..=2, &request, Asked::DryRun);
             }
             Ask::LeaveGroup => {
                 let members = vec![MemberIdentity { member_id, ..MemberIdentity::default() }];
                 let request = LeaveGroupRequest { group_id, members, ..LeaveGroupRequest::default() };
-                world.send(self.id, 3, &request, true);
-                self.asked.push_back(Asked::LeaveGroup);
+                self.send(world, 3..=4, &request, Asked::LeaveGroup);
             }
         }
     }
 
     fn produce(&mut self, world: &mut World, acks: i16, bits: u64, padding: usize) {
-        // Flexible and not, both of which pass as they came.
-        let version = if self.requests.is_multiple_of(2) { 9 } else { 8 };
         let mut sent = Vec::new();
         let mut topic_data = Vec::new();
         for (topic, indexes) in partitions(bits) {
@@ -206,14 +213,14 @@ impl KafkaActor {
             topic_data.push(TopicProduceData { name: Str::from_static(topic), partition_data });
         }
         let request = ProduceRequest { acks, timeout_ms: 3_000, topic_data, ..ProduceRequest::default() };
-        world.send(self.id, version, &request, acks != 0);
-        if acks != 0 {
-            self.asked.push_back(Asked::Produce { version, batches: sent });
+        if acks == 0 {
+            world.send(self.id, self.version(3..=9), &request, false);
+        } else {
+            self.send(world, 3..=9, &request, Asked::Produce { batches: sent });
         }
     }
 
     fn fetch(&mut self, world: &mut World, bits: u64, max_wait_ms: i32) {
-        let version = if self.requests.is_multiple_of(2) { 12 } else { 11 };
         let chosen = partitions(bits);
         let topics = chosen.iter().map(|(topic, indexes)| FetchTopic {
             topic: Str::from_static(topic),
@@ -233,17 +240,28 @@ impl KafkaActor {
         });
         let topics = topics.collect();
         let request = FetchRequest { max_wait_ms, min_bytes: 1, max_bytes: 1 << 20, topics, ..FetchRequest::default() };
-        world.send(self.id, version, &request, true);
-        self.asked.push_back(Asked::Fetch { version, partitions: flat(&chosen) });
+        self.send(world, 4..=12, &request, Asked::Fetch { partitions: flat(&chosen) });
+    }
+
+    /// Clients of all ages: each request in another version of those that are advertised.
+    fn version(&self, versions: RangeInclusive<i16>) -> i16 {
+        let count = u64::from(versions.end().abs_diff(*versions.start())) + 1;
+        versions.start() + i16::try_from((self.requests * 7 + self.id.0) % count).expect("a few versions")
+    }
+
+    fn send<R: Request>(&mut self, world: &mut World, versions: RangeInclusive<i16>, request: &R, asked: Asked) {
+        let version = self.version(versions);
+        world.send(self.id, version, request, true);
+        self.asked.push_back((version, asked));
     }
 
     /// Takes what came, and the end.
     pub(super) fn look(&mut self, world: &mut World, now: Monotonic, learned: &mut Learned) {
         while world.client(self.id).has_answer() {
-            let Some(asked) = self.asked.pop_front() else {
+            let Some((version, asked)) = self.asked.pop_front() else {
                 return world.judges.violated("answers", now, format!("{:?} got more than it asked for", self.id));
             };
-            if let Err(fault) = self.answered(world, asked, now, learned) {
+            if let Err(fault) = self.answered(world, version, asked, now, learned) {
                 world.judges.violated("answers", now, format!("{:?}: {fault}", self.id));
             }
         }
@@ -255,8 +273,8 @@ impl KafkaActor {
     /// It hears of nothing any more.
     pub(super) fn end(&mut self, world: &mut World) {
         self.ended = true;
-        for asked in self.asked.drain(..) {
-            if let Asked::Produce { batches, .. } = asked {
+        for (_, asked) in self.asked.drain(..) {
+            if let Asked::Produce { batches } = asked {
                 batches.into_iter().for_each(|(_, _, id)| world.judges.order.untold(id));
             }
         }
@@ -265,6 +283,7 @@ impl KafkaActor {
     fn answered(
         &mut self,
         world: &mut World,
+        version: i16,
         asked: Asked,
         now: Monotonic,
         learned: &mut Learned,
@@ -273,7 +292,7 @@ impl KafkaActor {
         // What waited for its reader was fresh when it left.
         let is_late = world.client(id).is_late();
         match asked {
-            Asked::Produce { version, batches } => {
+            Asked::Produce { batches } => {
                 let answer: ProduceResponse = world.try_take_answer(id, version)?;
                 let answered = answer
                     .responses
@@ -298,12 +317,12 @@ impl KafkaActor {
                     }
                 }
             }
-            Asked::Fetch { version, partitions } => {
+            Asked::Fetch { partitions } => {
                 let answer: FetchResponse = world.try_take_answer(id, version)?;
                 return fetched(world, &answer, &partitions, learned);
             }
             Asked::ListOffsets { partitions } => {
-                let answer: ListOffsetsResponse = world.try_take_answer(id, 4)?;
+                let answer: ListOffsetsResponse = world.try_take_answer(id, version)?;
                 let answered = answer
                     .topics
                     .iter()
@@ -314,7 +333,7 @@ impl KafkaActor {
                 learned.others += 1;
             }
             Asked::Metadata => {
-                let answer: MetadataResponse = world.try_take_answer(id, 9)?;
+                let answer: MetadataResponse = world.try_take_answer(id, version)?;
                 if !is_late && answer.topics.iter().any(|topic| topic.error_code == ErrorCode::NONE) {
                     let shard = world.shard_of_client(id);
                     world.judges.answered_from_memory(shard, now);
@@ -326,7 +345,7 @@ impl KafkaActor {
                 learned.others += 1;
             }
             Asked::FindCoordinator => {
-                let answer: FindCoordinatorResponse = world.try_take_answer(id, 3)?;
+                let answer: FindCoordinatorResponse = world.try_take_answer(id, version)?;
                 if !is_late && answer.error_code == ErrorCode::NONE {
                     let shard = world.shard_of_client(id);
                     world.judges.answered_from_memory(shard, now);
@@ -334,19 +353,26 @@ impl KafkaActor {
                 learned.others += 1;
             }
             Asked::JoinGroup => {
-                let answer: JoinGroupResponse = world.try_take_answer(id, 5)?;
+                let answer: JoinGroupResponse = world.try_take_answer(id, version)?;
                 if answer.error_code == ErrorCode::NONE {
                     learned.joined += 1;
                     (self.member_id, self.generation_id) = (answer.member_id, answer.generation_id);
                 }
             }
-            Asked::SyncGroup => drop(world.try_take_answer::<SyncGroupResponse>(id, 3)?),
+            Asked::SyncGroup => drop(world.try_take_answer::<SyncGroupResponse>(id, version)?),
             Asked::Heartbeat => {
-                world.try_take_answer::<HeartbeatResponse>(id, 3)?;
+                world.try_take_answer::<HeartbeatResponse>(id, version)?;
             }
-            Asked::OffsetCommit => drop(world.try_take_answer::<OffsetCommitResponse>(id, 5)?),
-            Asked::OffsetFetch => drop(world.try_take_answer::<OffsetFetchResponse>(id, 5)?),
-            Asked::LeaveGroup => drop(world.try_take_answer::<LeaveGroupResponse>(id, 3)?),
+            Asked::OffsetCommit => drop(world.try_take_answer::<OffsetCommitResponse>(id, version)?),
+            Asked::OffsetFetch => drop(world.try_take_answer::<OffsetFetchResponse>(id, version)?),
+            Asked::DryRun => {
+                world.try_take_answer::<CreateTopicsResponse>(id, version)?;
+                if world.lists_topic(DRY_RUN) {
+                    return Err("a topic was created that was to be validated only".into());
+                }
+                learned.others += 1;
+            }
+            Asked::LeaveGroup => drop(world.try_take_answer::<LeaveGroupResponse>(id, version)?),
         }
         Ok(())
     }

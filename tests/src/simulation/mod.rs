@@ -210,6 +210,9 @@ impl Simulation {
             world.start_replica(&config(), SHARDS, *skew_ms);
         }
         (0..BROKERS).for_each(|broker| world.set_idle_close(broker, scenario.idle_close));
+        for (broker, versions) in scenario.versions.iter().enumerate() {
+            world.set_versions(broker, versions.clone());
+        }
         world.s3.jitter = scenario.s3_jitter;
         let disturbances = Disturbances::new(&world);
         // A replica that stood still past the deadline of a publish has a refusal in its socket that it does not read any more.

@@ -1,6 +1,9 @@
 //! What happens in a simulation, drawn before it begins: a list of actions that can be cut down action by action.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use kafscale_proxy_core::kafka::{ApiKey, VersionRange};
 
 use crate::world::choices::Choices;
 
@@ -136,6 +139,8 @@ pub enum Ask {
     OffsetFetch,
     /// LeaveGroup.
     LeaveGroup,
+    /// CreateTopics that is to create nothing: validate only.
+    DryRun,
 }
 
 /// How an upload behaves.
@@ -250,6 +255,8 @@ pub struct Scenario {
     pub skews_ms: Vec<i64>,
     /// Brokers close idle connections.
     pub idle_close: Option<Duration>,
+    /// What each broker speaks where that differs from KafScale brokers.
+    pub versions: Vec<BTreeMap<ApiKey, VersionRange>>,
     /// S3 requests are late by up to so much.
     pub s3_jitter: Duration,
     /// Which kinds of faults exist.
@@ -258,6 +265,39 @@ pub struct Scenario {
     pub lasts: Duration,
     /// What happens, by time.
     pub actions: Vec<(Duration, Action)>,
+}
+
+/// APIs whose versions can be put into each other, mostly without a loss, as clients here use them: lowest and highest
+/// that a broker may have.
+const DIFFERING: [(ApiKey, i16, i16); 15] = [
+    (ApiKey::Produce, 3, 9),
+    (ApiKey::Fetch, 4, 12),
+    (ApiKey::ListOffsets, 1, 4),
+    (ApiKey::OffsetForLeaderEpoch, 0, 3),
+    (ApiKey::JoinGroup, 1, 9),
+    (ApiKey::SyncGroup, 0, 5),
+    (ApiKey::Heartbeat, 0, 4),
+    (ApiKey::OffsetCommit, 2, 8),
+    (ApiKey::OffsetFetch, 2, 7),
+    (ApiKey::DescribeGroups, 0, 5),
+    (ApiKey::ListGroups, 0, 5),
+    (ApiKey::DeleteGroups, 0, 2),
+    (ApiKey::DescribeConfigs, 0, 4),
+    (ApiKey::CreatePartitions, 0, 3),
+    // Version 0 knows no dry run.
+    (ApiKey::CreateTopics, 0, 2),
+];
+
+fn draw_versions(choices: &mut Choices) -> BTreeMap<ApiKey, VersionRange> {
+    let mut versions = BTreeMap::new();
+    for (api, lowest, highest) in DIFFERING {
+        if choices.one_in(3) {
+            let min = choices.between(lowest as u64, highest as u64);
+            let max = choices.between(min, highest as u64);
+            versions.insert(api, VersionRange::new(min as i16, max as i16));
+        }
+    }
+    versions
 }
 
 impl Scenario {
@@ -283,6 +323,8 @@ impl Scenario {
         let kinds: Vec<FaultKind> = FaultKind::ALL.into_iter().filter(|_| choices.between(1, 8) <= density).collect();
         let calm_ms = choices.pick(&[300, 1_000, 4_000]);
         let fault_every = choices.pick(&[4, 8, 20]);
+        let differ = !choices.one_in(2);
+        let versions = (0..BROKERS).map(|_| if differ { draw_versions(choices) } else { BTreeMap::new() }).collect();
         let mut actions = Vec::new();
         let mut at = START;
         for _ in 0..choices.between(1, 4) {
@@ -296,7 +338,7 @@ impl Scenario {
                 at += choices.milliseconds(0, calm_ms * 2);
             }
         }
-        Self { skews_ms, idle_close, s3_jitter, kinds, lasts, actions }
+        Self { skews_ms, idle_close, versions, s3_jitter, kinds, lasts, actions }
     }
 }
 
@@ -371,7 +413,7 @@ fn draw_ask(choices: &mut Choices) -> Ask {
         12 => Ask::JoinGroup,
         13 => Ask::SyncGroup,
         14 => Ask::Heartbeat,
-        15 => choices.pick(&[Ask::OffsetCommit, Ask::OffsetFetch, Ask::LeaveGroup]),
+        15 => choices.pick(&[Ask::OffsetCommit, Ask::OffsetFetch, Ask::LeaveGroup, Ask::DryRun]),
         _ => unreachable!("the range ends before"),
     }
 }

@@ -171,6 +171,7 @@ impl World {
                     port: 9092,
                     auto_create_partitions: 1,
                     idle_close: None,
+                    versions: BTreeMap::new(),
                     seed: choices.seed(),
                 })
             })
@@ -220,6 +221,12 @@ impl World {
         let peer = ([127, 0, 0, 1], 40_000).into();
         self.fact(HOP, shard, Input::Client(inputs::Client::Accepted { client, peer }));
         client
+    }
+
+    /// Whether the snapshot in etcd lists this topic.
+    pub fn lists_topic(&self, topic: &str) -> bool {
+        let snapshot = self.etcd.model.get(broker::SNAPSHOT_KEY.as_bytes());
+        snapshot.is_some_and(|kv| String::from_utf8_lossy(&kv.value).contains(&format!("\"{topic}\"")))
     }
 
     /// A Kafka client sends a request; `answered` is false for Produce with acks 0.

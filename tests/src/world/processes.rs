@@ -1,9 +1,11 @@
 //! Processes of the world: replicas of the proxy, whose shards die together, and brokers. They stand still, crash and
 //! start again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kafscale_proxy_core::inputs::{BrokerConnectionId, ClientId, ExchangeId};
+use kafscale_proxy_core::kafka::{ApiKey, VersionRange};
 use kafscale_proxy_core::model::broker::{self, BrokerModel};
 use kafscale_proxy_core::{Config, Input, Monotonic, inputs};
 
@@ -230,6 +232,12 @@ impl World {
         process.settings.seed = seed;
         process.model = BrokerModel::new(process.settings.clone());
         self.tell_broker(Duration::ZERO, broker, broker::Input::Started);
+    }
+
+    /// A broker speaks this where that differs from KafScale brokers, in this life and the next.
+    pub fn set_versions(&mut self, broker: usize, versions: BTreeMap<ApiKey, VersionRange>) {
+        self.brokers[broker].settings.versions.clone_from(&versions);
+        self.brokers[broker].model.set_versions(versions);
     }
 
     /// A broker closes connections on which nothing happens for so long; holds for its next life.

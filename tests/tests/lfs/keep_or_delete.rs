@@ -230,7 +230,7 @@ fn sent_and_no_usable_answer() {
         let owner = owner(world);
         world.broker(owner).set_silent(true);
     };
-    arranged("no answer in time", silent, orphan(BACKEND_ERROR, 0));
+    during_upload("no answer in time", |world, _| silent(world), orphan(BACKEND_ERROR, 0));
 }
 
 fn inject(world: &mut World, fault: Fault) {

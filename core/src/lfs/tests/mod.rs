@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use super::*;
+use crate::broker::usual_broker;
 use crate::cluster::{Answer, Cluster, Question, TopicGeneration};
 use crate::config::{Config, LfsConfig};
 use crate::context::{Context, Ids};
@@ -165,6 +166,8 @@ impl Bench {
                 self.brokers.insert(connection, (address.as_str().to_owned(), 0));
                 format!("connect {address}")
             }
+            // Every connection begins with it.
+            Decision::WriteBroker { bytes, .. } if usual_broker::is_question(&bytes) => return,
             Decision::WriteBroker { connection, bytes } => {
                 let (address, written) = self.brokers.get_mut(&connection).unwrap();
                 *written += bytes.len();
@@ -260,6 +263,7 @@ impl Bench {
     fn connected(&mut self) {
         let connection = self.connection();
         self.broker(input::Broker::Connected { connection });
+        self.broker(input::Broker::Received { connection, bytes: usual_broker::versions() });
     }
 
     fn connect_failed(&mut self) {
@@ -272,7 +276,8 @@ impl Bench {
     /// The newest connection ends; `accepted` of its bytes were taken.
     fn closed(&mut self, accepted: u64) {
         let connection = self.connection();
-        self.broker(input::Broker::Closed { connection, accepted_bytes: accepted });
+        let accepted_bytes = usual_broker::question_bytes() + accepted;
+        self.broker(input::Broker::Closed { connection, accepted_bytes });
         self.brokers.remove(&connection);
     }
 

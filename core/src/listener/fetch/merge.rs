@@ -12,22 +12,6 @@ const ZSTD: i16 = 10;
 /// First version with an error of the whole answer and with sessions.
 const TOP_LEVEL: i16 = 7;
 
-/// A partition without records and without anything known of it: its broker has not answered in time.
-pub(crate) fn nothing(partition_index: i32) -> PartitionData {
-    PartitionData {
-        partition_index,
-        high_watermark: -1,
-        aborted_transactions: None,
-        records: Some(Bytes::new()),
-        ..PartitionData::default()
-    }
-}
-
-/// A partition that failed.
-pub(crate) fn failed(partition_index: i32, error_code: ErrorCode) -> PartitionData {
-    PartitionData { error_code, ..nothing(partition_index) }
-}
-
 /// An answer of the proxy's own: `top_level` for the whole request, or `partition` for every partition in versions
 /// without a top-level error.
 pub(crate) fn refusal(
@@ -41,7 +25,8 @@ pub(crate) fn refusal(
     }
     let mut response = FetchResponse::default();
     for topic in &request.topics {
-        let partitions = topic.partitions.iter().map(|asked| failed(asked.partition, partition)).collect();
+        let partitions =
+            topic.partitions.iter().map(|asked| PartitionData::failed(asked.partition, partition)).collect();
         response.responses.push(topic_response(topic, partitions));
     }
     response

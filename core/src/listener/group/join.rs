@@ -12,9 +12,8 @@ use super::call::{Called, CoordinatorCall};
 use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
-use crate::kafka::{ErrorCode, JoinGroupRequest, JoinGroupResponse, Message, Str};
+use crate::kafka::{ErrorCode, JoinGroupRequest, JoinGroupResponse, Message, Refuse, Str};
 use crate::listener::bridge::Bridge;
-use crate::listener::refusal::Refuse;
 use crate::listener::request::{Part, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
 use crate::time::Monotonic;
 

@@ -10,9 +10,9 @@ use super::call::{Called, CoordinatorCall};
 use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
+use crate::kafka::Refuse;
 use crate::kafka::{ErrorCode, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse};
 use crate::listener::bridge::Bridge;
-use crate::listener::refusal::Refuse;
 use crate::listener::request::{Part, PartResult, RequestHead, RequestMachine, Step, Undecodable};
 
 /// First version with a list of members.

@@ -13,12 +13,12 @@ use super::call::{Called, CoordinatorCall};
 use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
+use crate::kafka::Refuse;
 use crate::kafka::{
     ErrorCode, Message, OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse, OffsetFetchResponsePartition,
     Str,
 };
 use crate::listener::bridge::Bridge;
-use crate::listener::refusal::Refuse;
 use crate::listener::request::{Part, PartResult, RequestHead, RequestMachine, Step, Undecodable};
 
 /// First version with an error of the whole answer.

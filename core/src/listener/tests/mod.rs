@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::*;
+use crate::broker::usual_broker;
 use crate::cluster::{self, Waiter};
 use crate::compute::{Done, Job};
 use crate::config::Config;
@@ -257,6 +258,9 @@ impl Bench {
                     self.broker(input::Broker::Connected { connection });
                 }
             }
+            Decision::WriteBroker { connection, bytes } if usual_broker::is_question(&bytes) => {
+                self.broker(input::Broker::Received { connection, bytes: usual_broker::versions() });
+            }
             Decision::WriteBroker { connection, bytes } => {
                 let socket = self.socket(connection);
                 assert_eq!(socket.state, SocketState::Open);
@@ -387,8 +391,10 @@ impl Bench {
         self.broker(input::Broker::ConnectFailed { connection, error: ConnectError("refused".into()) });
     }
 
+    /// `accepted_bytes` are of requests: what was said before them was answered.
     fn lose(&mut self, connection: BrokerConnectionId, accepted_bytes: u64) {
         self.socket(connection).state = SocketState::Over;
+        let accepted_bytes = usual_broker::question_bytes().saturating_add(accepted_bytes);
         self.broker(input::Broker::Closed { connection, accepted_bytes });
     }
 

@@ -40,7 +40,7 @@ pub use self::snapshot::{
 use super::etcd::WatchFact;
 use crate::etcd;
 use crate::etcd::{Keys, RangeRequest, TxnRequest, WatchRequest};
-use crate::kafka::{ErrorCode, Splitter};
+use crate::kafka::{ApiKey, ErrorCode, Splitter, VersionRange};
 use crate::operation::Outcome;
 use crate::random::Random;
 use crate::time::{Monotonic, Now};
@@ -75,6 +75,8 @@ pub struct Settings {
     pub idle_close: Option<Duration>,
     /// For member ids.
     pub seed: [u8; 32],
+    /// What it speaks where that differs from KafScale brokers of today.
+    pub versions: BTreeMap<ApiKey, VersionRange>,
 }
 
 /// A fault that strikes once, at the next answer that it applies to.
@@ -364,6 +366,11 @@ impl BrokerModel {
     /// A silent broker accepts and reads, and does nothing. Call [`Self::handle_timeout`] when it is to go on.
     pub fn set_silent(&mut self, silent: bool) {
         self.silent = silent;
+    }
+
+    /// It speaks this where that differs from KafScale brokers; for connections and requests to come.
+    pub fn set_versions(&mut self, versions: BTreeMap<ApiKey, VersionRange>) {
+        self.settings.versions = versions;
     }
 
     /// Kills the broker: connections close, nothing is revoked.

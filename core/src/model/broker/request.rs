@@ -1,5 +1,7 @@
 //! What brokers understand: which requests, in which versions, and what each needs before it can be answered.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use crate::kafka::{
@@ -7,8 +9,15 @@ use crate::kafka::{
     DeleteGroupsRequest, DeleteTopicsRequest, DescribeConfigsRequest, DescribeGroupsRequest, FetchRequest,
     FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest,
     ListOffsetsRequest, Message, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest, SyncGroupRequest,
+    ProduceRequest, SyncGroupRequest, VersionRange,
 };
+
+/// The ranges of a broker that differ from the table below.
+pub(super) type Differing = BTreeMap<ApiKey, VersionRange>;
+
+fn spoken(differing: &Differing, api: ApiKey, min: i16, max: i16) -> VersionRange {
+    differing.get(&api).copied().unwrap_or_else(|| VersionRange::new(min, max))
+}
 
 /// One row per API: key, lowest and highest advertised version, in the order in which brokers list them.
 macro_rules! requests {
@@ -21,8 +30,13 @@ macro_rules! requests {
 
         impl Request {
             /// Reads a request of an advertised version; `None` for any other.
-            pub(super) fn decode(api: ApiKey, version: i16, body: &Bytes) -> Option<Result<Self, DecodeError>> {
-                $(if api == ApiKey::$name && ($min..=$max).contains(&version) {
+            pub(super) fn decode(
+                differing: &Differing,
+                api: ApiKey,
+                version: i16,
+                body: &Bytes,
+            ) -> Option<Result<Self, DecodeError>> {
+                $(if api == ApiKey::$name && spoken(differing, api, $min, $max).contains(version) {
                     return Some(<$type>::decode(body, version).map(Self::$name));
                 })*
                 // Brokers advertise 4 alone, yet they read the member of version 1 and miss those of version 4.
@@ -32,8 +46,12 @@ macro_rules! requests {
         }
 
         /// What a broker says it speaks: ApiVersions first, then these, then nine keys that it says it does not.
-        pub(super) fn advertised() -> Vec<ApiVersion> {
-            let spoken = [(18, 0, 4), $((ApiKey::$name as i16, $min, $max),)*];
+        pub(super) fn advertised(differing: &Differing) -> Vec<ApiVersion> {
+            let range = |api: ApiKey, min, max| {
+                let VersionRange { min, max } = spoken(differing, api, min, max);
+                (api as i16, min, max)
+            };
+            let spoken = [(18, 0, 4), $(range(ApiKey::$name, $min, $max),)*];
             let unsupported = [4, 5, 6, 7, 21, 22, 24, 25, 26].map(|key| (key, -1, -1));
             spoken
                 .into_iter()

@@ -8,7 +8,7 @@ use super::fetch::Fetching;
 use super::job::{Answer, Head, Job, Stage, Writing, chunks, partition_resource};
 use super::lease::{Acquired, Kind, Need, TTL_SECONDS};
 use super::log::SharedLog;
-use super::request::{Request, advertised};
+use super::request::{Differing, Request, advertised};
 use super::{BrokerModel, ConnectionId, Effect, EtcdToken, Fault, Lifecycle, Purpose, SNAPSHOT_KEY, hints, keys};
 use crate::etcd;
 use crate::etcd::{RangeRequest, TxnAnswer, TxnOperation, TxnRequest};
@@ -72,9 +72,10 @@ impl BrokerModel {
                 Ok(None) => return,
                 Err(_) => return self.close(id, effects),
             };
-            match read(id, frame) {
+            match read(&self.settings.versions, id, frame) {
                 Read::Request(head, request) => drop(self.jobs.insert(id, Job::new(head, request))),
-                Read::Answered(bytes) => self.respond(id, bytes, effects),
+                // Faults strike what is asked for, not what is said before.
+                Read::Answered(bytes) => effects.push(Effect::Write { connection: id, bytes }),
                 Read::Ignored => {}
                 Read::Refused => return self.close(id, effects),
             }
@@ -458,14 +459,14 @@ fn read_keys(response: Option<&etcd::Response>) -> impl Iterator<Item = &etcd::K
 }
 
 /// Reads a frame, length prefix included.
-fn read(connection: ConnectionId, frame: BytesMut) -> Read {
+fn read(differing: &Differing, connection: ConnectionId, frame: BytesMut) -> Read {
     let frame = frame.freeze();
     let Ok((header, body_at)) = RequestHeader::decode(&frame) else { return Read::Refused };
     let (version, correlation_id) = (header.api_version, header.correlation_id);
     let Some(api) = header.api() else { return Read::Refused };
     let head = Head { connection, version, correlation_id };
     let body = frame.slice(body_at..);
-    match Request::decode(api, version, &body) {
+    match Request::decode(differing, api, version, &body) {
         Some(Ok(request)) => return Read::Request(head, request),
         Some(Err(_)) => return Read::Refused,
         None => {}
@@ -474,7 +475,8 @@ fn read(connection: ConnectionId, frame: BytesMut) -> Read {
         // A version that the broker does not know gets the layout that everybody does.
         let known = (0..=4).contains(&version);
         let error_code = if known { ErrorCode::NONE } else { ErrorCode::UNSUPPORTED_VERSION };
-        let response = ApiVersionsResponse { error_code, api_keys: advertised(), ..ApiVersionsResponse::default() };
+        let response =
+            ApiVersionsResponse { error_code, api_keys: advertised(differing), ..ApiVersionsResponse::default() };
         return Read::Answered(response_frame(correlation_id, if known { version } else { 0 }, &response));
     }
     if api == ApiKey::Produce {

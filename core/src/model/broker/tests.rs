@@ -36,6 +36,7 @@ fn settings(id: i32) -> Settings {
         auto_create_partitions: 1,
         idle_close: None,
         seed: [id as u8; 32],
+        versions: BTreeMap::new(),
     }
 }
 
@@ -721,9 +722,14 @@ fn faults_strike_once() {
     cluster.send(client, 11, &fetch(&[(0, 0), (1, 0)], 0));
     assert_eq!(cluster.fetched(client).map(|partitions| partitions.len()), Some(1));
     cluster.brokers[0].inject(Fault::WrongCorrelation);
-    cluster.send(client, 0, &ApiVersionsRequest::default());
-    let frame = cluster.written.get_mut(&client.connection).and_then(VecDeque::pop_front).unwrap();
-    assert_eq!(ResponseHeader::correlation_id(&frame), Ok(6));
+    for (what, expected) in [("before the requests", 7), ("a request", 6)] {
+        match expected {
+            7 => cluster.send(client, 0, &ApiVersionsRequest::default()),
+            _ => cluster.send(client, 4, &HeartbeatRequest::default()),
+        }
+        let frame = cluster.written.get_mut(&client.connection).and_then(VecDeque::pop_front).unwrap();
+        assert_eq!(ResponseHeader::correlation_id(&frame), Ok(expected), "{what}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use kafscale_proxy_core::inputs::BrokerConnectionId;
-use kafscale_proxy_core::kafka::{ApiKey, ErrorCode, Message, ProduceResponse, ResponseHeader};
+use kafscale_proxy_core::kafka::{ApiKey, ErrorCode, Message, ProduceResponse, RequestHeader, ResponseHeader};
 use kafscale_proxy_core::model::broker::SharedLog;
 
 use super::envelopes;
@@ -12,7 +12,7 @@ use super::envelopes;
 /// A connection of a shard to a broker.
 type Connection = (usize, BrokerConnectionId);
 
-/// The version in which the proxy writes records of its own.
+/// The version in which the proxy writes records of its own, to brokers that have it.
 const VERSION: i16 = 9;
 
 /// Object keys whose deletion was ordered, and those to which a record on its way refers.
@@ -20,8 +20,8 @@ const VERSION: i16 = 9;
 pub struct Deletes {
     keys: BTreeSet<String>,
     /// Records that were handed to brokers, by the key that they refer to, until each of the brokers proves that it wrote
-    /// nothing.
-    handed_over: BTreeMap<String, BTreeSet<Connection>>,
+    /// nothing; with the version in which each was handed over.
+    handed_over: BTreeMap<String, BTreeMap<Connection, i16>>,
     premature: Vec<String>,
 }
 
@@ -37,14 +37,14 @@ impl Deletes {
     /// At least one byte of this request was handed to a socket.
     pub(in crate::world) fn record_handed_over(&mut self, connection: Connection, request: &Bytes) {
         if let Some(key) = key_in_envelope(request) {
-            self.handed_over.entry(key).or_default().insert(connection);
+            self.handed_over.entry(key).or_default().insert(connection, version_of(request));
         }
     }
 
     /// A broker answered; only a refusal proves that nothing was written.
     pub(in crate::world) fn record_answered(&mut self, connection: Connection, answer: &Bytes) {
-        let is_open = self.handed_over.values().any(|open| open.contains(&connection));
-        if is_open && proves_nothing_was_written(answer) {
+        let version = self.handed_over.values().find_map(|open| open.get(&connection));
+        if version.is_some_and(|version| proves_nothing_was_written(answer, *version)) {
             self.handed_over.retain(|_, open| {
                 open.remove(&connection);
                 !open.is_empty()
@@ -95,9 +95,15 @@ pub(super) fn proves_absence(code: ErrorCode) -> bool {
     [5, 6, 74, 75].contains(&code.0)
 }
 
-pub(super) fn proves_nothing_was_written(answer: &Bytes) -> bool {
-    let Ok((_, body_at)) = ResponseHeader::decode(answer, ApiKey::Produce, VERSION) else { return false };
-    let Ok(response) = ProduceResponse::decode(&answer.slice(body_at..), VERSION) else { return false };
+/// The version of a request, whole frame or part of one.
+pub(super) fn version_of(request: &[u8]) -> i16 {
+    RequestHeader::decode(request).map_or(VERSION, |(header, _)| header.api_version)
+}
+
+/// Whether an answer of this version says so of its one partition.
+pub(super) fn proves_nothing_was_written(answer: &Bytes, version: i16) -> bool {
+    let Ok((_, body_at)) = ResponseHeader::decode(answer, ApiKey::Produce, version) else { return false };
+    let Ok(response) = ProduceResponse::decode(&answer.slice(body_at..), version) else { return false };
     let mut codes = response.responses.iter().flat_map(|topic| &topic.partition_responses).map(|one| one.error_code);
     codes.next().is_some_and(proves_absence) && codes.next().is_none()
 }

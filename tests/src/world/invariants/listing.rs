@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kafscale_proxy_core::etcd::{Keys, RangeResponse, Request, Response};
+use kafscale_proxy_core::kafka::{ApiKey, RequestHeader};
 use kafscale_proxy_core::model::broker::SNAPSHOT_KEY;
 use kafscale_proxy_core::{Effect, Monotonic, OperationId, Outcome, effects, inputs};
 
@@ -44,7 +45,11 @@ impl Listing {
         {
             self.reads.insert((shard, *operation));
         }
-        let Effect::Broker(effects::Broker::Write { connection, .. }) = effect else { return None };
+        let Effect::Broker(effects::Broker::Write { connection, bytes }) = effect else { return None };
+        if RequestHeader::decode(bytes).is_ok_and(|(header, _)| header.api() == Some(ApiKey::ApiVersions)) {
+            // What is said on a fresh connection is no client's business yet.
+            return None;
+        }
         let since = self.none_since.get(&shard).filter(|since| now.since(**since) > READ)?;
         Some(format!("shard {shard} writes to {connection:?}; it was told of no broker since {since:?}"))
     }

@@ -8,7 +8,7 @@ use kafscale_proxy_core::inputs::{self, BrokerConnectionId, ExchangeId, ReadResu
 use kafscale_proxy_core::kafka::ResponseHeader;
 use kafscale_proxy_core::{Effect, Input, Monotonic, OperationId, effects, s3};
 
-use super::deletes::{key_in_envelope, proves_nothing_was_written};
+use super::deletes::{key_in_envelope, proves_nothing_was_written, version_of};
 use super::uploads::exchange_in;
 
 /// The correlation id of requests that carry an envelope.
@@ -21,6 +21,8 @@ type Connection = (usize, BrokerConnectionId);
 struct Written {
     key: String,
     begin: u64,
+    /// Of the request.
+    version: i16,
 }
 
 #[derive(Default)]
@@ -92,7 +94,7 @@ impl Records {
             return;
         }
         if let Some(record) = socket.record.take()
-            && proves_nothing_was_written(answer)
+            && proves_nothing_was_written(answer, record.version)
         {
             self.may_be_written.remove(&record.key);
             self.refused.insert((record.key, socket.address.clone()));
@@ -128,7 +130,7 @@ impl Records {
         let begin = socket.bytes;
         socket.bytes += bytes.len() as u64;
         let key = key_in_envelope(bytes)?;
-        socket.record = Some(Written { key: key.clone(), begin });
+        socket.record = Some(Written { key: key.clone(), begin, version: version_of(bytes) });
         self.may_be_written.insert(key.clone());
         let asked = (key, socket.address.clone());
         if self.refused.contains(&asked) {

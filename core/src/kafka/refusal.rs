@@ -1,27 +1,64 @@
 //! Answers without a broker: one error code in every place where the layout of an API has one.
 
+use bytes::Bytes;
+
 use crate::kafka::{
-    AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse, CreatableTopicResult,
+    AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse, ApiKey, CreatableTopicResult,
     CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult, CreateTopicsRequest,
     CreateTopicsResponse, DeletableGroupResult, DeletableTopicResult, DeleteGroupsRequest, DeleteGroupsResponse,
     DeleteTopicsRequest, DeleteTopicsResponse, DescribeConfigsRequest, DescribeConfigsResponse, DescribeConfigsResult,
     DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup, ErrorCode, FetchRequest, FetchResponse,
-    FindCoordinatorRequest, FindCoordinatorResponse, HeartbeatRequest, HeartbeatResponse, InitProducerIdRequest,
-    InitProducerIdResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse,
-    ListGroupsRequest, ListGroupsResponse, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
-    ListOffsetsTopicResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic, OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartitionResult, OffsetForLeaderTopicResult, PartitionProduceResponse, ProduceRequest,
-    ProduceResponse, Request, Str, SyncGroupRequest, SyncGroupResponse, TopicProduceResponse,
+    FetchableTopicResponse, FindCoordinatorRequest, FindCoordinatorResponse, HeartbeatRequest, HeartbeatResponse,
+    InitProducerIdRequest, InitProducerIdResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
+    LeaveGroupResponse, ListGroupsRequest, ListGroupsResponse, ListOffsetsPartitionResponse, ListOffsetsRequest,
+    ListOffsetsResponse, ListOffsetsTopicResponse, OffsetCommitRequest, OffsetCommitResponse,
+    OffsetCommitResponsePartition, OffsetCommitResponseTopic, OffsetFetchRequest, OffsetFetchResponse,
+    OffsetFetchResponsePartition, OffsetFetchResponseTopic, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartitionResult, OffsetForLeaderTopicResult, PartitionData, PartitionProduceResponse,
+    ProduceRequest, ProduceResponse, Request, Str, SyncGroupRequest, SyncGroupResponse, TopicProduceResponse,
 };
-use crate::kafka::{Coordinator, MemberResponse};
-use crate::listener::fetch::merge;
+use crate::kafka::{Coordinator, MemberResponse, Message, response_frame};
 
 /// A request that can be refused as a whole.
 pub(crate) trait Refuse: Request {
     /// The response that carries `code` for everything that was asked, and nothing else.
     fn refusal(&self, code: ErrorCode) -> Self::Response;
+}
+
+/// The answer to a request of this API that refuses it as a whole; `None` when it does not decode, when the protocol
+/// wants no answer to it (acks 0), or when it is one that the proxy answers without a look at the cluster.
+pub(crate) fn refused(api: ApiKey, version: i16, correlation_id: i32, body: &Bytes, code: ErrorCode) -> Option<Bytes> {
+    match api {
+        ApiKey::Produce => {
+            let request = ProduceRequest::decode_prefix(body, version).ok()?;
+            (request.acks != 0).then(|| response_frame(correlation_id, version, &request.refusal(code)))
+        }
+        ApiKey::Fetch => refusal::<FetchRequest>(version, correlation_id, body, code),
+        ApiKey::ListOffsets => refusal::<ListOffsetsRequest>(version, correlation_id, body, code),
+        ApiKey::OffsetForLeaderEpoch => refusal::<OffsetForLeaderEpochRequest>(version, correlation_id, body, code),
+        ApiKey::FindCoordinator => refusal::<FindCoordinatorRequest>(version, correlation_id, body, code),
+        ApiKey::InitProducerId => refusal::<InitProducerIdRequest>(version, correlation_id, body, code),
+        ApiKey::JoinGroup => refusal::<JoinGroupRequest>(version, correlation_id, body, code),
+        ApiKey::SyncGroup => refusal::<SyncGroupRequest>(version, correlation_id, body, code),
+        ApiKey::Heartbeat => refusal::<HeartbeatRequest>(version, correlation_id, body, code),
+        ApiKey::LeaveGroup => refusal::<LeaveGroupRequest>(version, correlation_id, body, code),
+        ApiKey::OffsetCommit => refusal::<OffsetCommitRequest>(version, correlation_id, body, code),
+        ApiKey::OffsetFetch => refusal::<OffsetFetchRequest>(version, correlation_id, body, code),
+        ApiKey::DescribeGroups => refusal::<DescribeGroupsRequest>(version, correlation_id, body, code),
+        ApiKey::ListGroups => refusal::<ListGroupsRequest>(version, correlation_id, body, code),
+        ApiKey::DeleteGroups => refusal::<DeleteGroupsRequest>(version, correlation_id, body, code),
+        ApiKey::DescribeConfigs => refusal::<DescribeConfigsRequest>(version, correlation_id, body, code),
+        ApiKey::AlterConfigs => refusal::<AlterConfigsRequest>(version, correlation_id, body, code),
+        ApiKey::CreateTopics => refusal::<CreateTopicsRequest>(version, correlation_id, body, code),
+        ApiKey::CreatePartitions => refusal::<CreatePartitionsRequest>(version, correlation_id, body, code),
+        ApiKey::DeleteTopics => refusal::<DeleteTopicsRequest>(version, correlation_id, body, code),
+        ApiKey::Metadata | ApiKey::ApiVersions | ApiKey::SaslHandshake | ApiKey::SaslAuthenticate => None,
+    }
+}
+
+fn refusal<R: Refuse>(version: i16, correlation_id: i32, body: &Bytes, code: ErrorCode) -> Option<Bytes> {
+    let request = R::decode_prefix(body, version).ok()?;
+    Some(response_frame(correlation_id, version, &request.refusal(code)))
 }
 
 impl Refuse for ProduceRequest {
@@ -49,9 +86,12 @@ impl Refuse for ProduceRequest {
 
 impl Refuse for FetchRequest {
     fn refusal(&self, code: ErrorCode) -> FetchResponse {
-        let partitions = self.topics.iter().flat_map(|topic| &topic.partitions);
-        let failed = partitions.map(|partition| merge::failed(partition.partition, code));
-        FetchResponse { error_code: code, ..merge::response(self, 0, None, failed) }
+        let topics = self.topics.iter().map(|topic| FetchableTopicResponse {
+            topic: topic.topic.clone(),
+            topic_id: topic.topic_id,
+            partitions: topic.partitions.iter().map(|asked| PartitionData::failed(asked.partition, code)).collect(),
+        });
+        FetchResponse { error_code: code, responses: topics.collect(), ..FetchResponse::default() }
     }
 }
 
