@@ -139,6 +139,25 @@ fn asks_versions(stream: &mut TcpStream) -> bool {
     stream.read_exact(&mut rest).is_ok() && head[4..] == [0, 0, 0, 7] && rest[..2] == [0, 0]
 }
 
+/// A request that is answered and keeps the connection; the status of its answer, which is read whole.
+fn ask_for_nothing(stream: &mut TcpStream) -> String {
+    stream.write_all(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = BufReader::new(stream);
+    let (mut status, mut length) = (String::new(), 0);
+    answer.read_line(&mut status).unwrap();
+    loop {
+        let mut line = String::new();
+        answer.read_line(&mut line).unwrap();
+        match line.trim_end().to_ascii_lowercase().strip_prefix("content-length:") {
+            Some(value) => length = value.trim().parse().unwrap(),
+            None if line.trim_end().is_empty() => break,
+            None => {}
+        }
+    }
+    answer.read_exact(&mut vec![0; length]).unwrap();
+    status.chars().take(12).collect()
+}
+
 #[test]
 fn without_descriptors_those_who_are_here_are_served_and_the_others_again_later() {
     let limited = ["-c", "ulimit -n 96 && exec \"$0\" \"$@\"", PROGRAM];
@@ -170,6 +189,8 @@ fn without_descriptors_those_who_are_here_are_served_and_the_others_again_later(
     let mut early = TcpStream::connect(&dev.kafka).unwrap();
     assert!(asks_versions(&mut early));
     let mut uploader = TcpStream::connect(&dev.http).unwrap();
+    let status = ask_for_nothing(&mut uploader);
+    assert_eq!(status, "HTTP/1.1 404", "it is accepted before the crowd comes");
     let crowd: Vec<TcpStream> = (0..120).map(|_| TcpStream::connect(&dev.kafka).unwrap()).collect();
     find("too few descriptors are left");
     assert!(asks_versions(&mut early), "who is here is served");
