@@ -114,12 +114,13 @@ pub(crate) enum Orphan {
     Removed,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    Abort,
+    /// Of the upload with this id.
+    Abort(String),
     Delete,
     /// The upload was aborted, and is aborted once more in case that a part came later.
-    AbortAgain,
+    AbortAgain(String),
     /// The object was deleted, and is deleted once more in case that it came later.
     DeleteAgain,
 }
@@ -167,14 +168,14 @@ impl Cleanups {
     fn begin_round(&mut self, unwanted: Unwanted, round: Round, out: &mut Vec<Decision>) -> bool {
         let Leftovers { upload, object } = &unwanted.leftovers;
         let step = match (upload, object) {
-            (LeftUpload::Open(_) | LeftUpload::Late(_), _) => Step::Abort,
+            (LeftUpload::Open(upload_id) | LeftUpload::Late(upload_id), _) => Step::Abort(upload_id.clone()),
             (LeftUpload::None | LeftUpload::Nameless, LeftObject::Stored | LeftObject::Late) => Step::Delete,
             (LeftUpload::None | LeftUpload::Nameless, LeftObject::None) => return false,
         };
         let id = CleanupId(self.next);
         self.next += 1;
         let cleanup = Cleanup { unwanted, round, step, failed_tries: 0, something_stays: false };
-        out.extend(cleanup.order(id));
+        out.push(cleanup.order(id));
         self.open.insert(id, cleanup);
         true
     }
@@ -199,12 +200,12 @@ impl Cleanups {
         }
         cleanup.something_stays |= given_up;
         match cleanup.next_step() {
-            Some(step @ (Step::Abort | Step::Delete)) => {
+            Some(step @ (Step::Abort(_) | Step::Delete)) => {
                 cleanup.go_on(step);
-                out.extend(cleanup.order(id));
+                out.push(cleanup.order(id));
                 Progress::default()
             }
-            Some(step @ (Step::AbortAgain | Step::DeleteAgain)) => {
+            Some(step @ (Step::AbortAgain(_) | Step::DeleteAgain)) => {
                 cleanup.go_on(step);
                 ctx.timers.set(Timer::Cleanup(id), ctx.now.monotonic + LATE);
                 Progress { told: cleanup.unwanted.tell.take(), orphan: None }
@@ -261,15 +262,15 @@ impl Cleanups {
 
     /// The wait before the next try is over.
     pub(crate) fn on_timer(&self, id: CleanupId, out: &mut Vec<Decision>) {
-        out.extend(self.open.get(&id).and_then(|cleanup| cleanup.order(id)));
+        out.extend(self.open.get(&id).map(|cleanup| cleanup.order(id)));
     }
 
     /// Whether everything was removed or counted, as far as anybody can tell: what is done once more, or later, is not worth
     /// waiting for.
     pub(crate) fn is_idle(&self) -> bool {
-        self.open.values().all(|cleanup| match (cleanup.round, cleanup.step) {
-            (Round::First, Step::Abort | Step::Delete) => false,
-            (Round::First, Step::AbortAgain | Step::DeleteAgain) | (Round::Later(_), _) => true,
+        self.open.values().all(|cleanup| match (cleanup.round, &cleanup.step) {
+            (Round::First, Step::Abort(_) | Step::Delete) => false,
+            (Round::First, Step::AbortAgain(_) | Step::DeleteAgain) | (Round::Later(_), _) => true,
         })
     }
 
@@ -291,14 +292,14 @@ impl Cleanup {
     /// What comes after a step that has ended, well or not.
     fn next_step(&self) -> Option<Step> {
         let Leftovers { upload, object } = &self.unwanted.leftovers;
-        match (self.step, object) {
-            (Step::Abort, LeftObject::Stored | LeftObject::Late) => return Some(Step::Delete),
-            (Step::Abort, LeftObject::None) | (Step::Delete, _) => {}
-            (Step::AbortAgain | Step::DeleteAgain, _) => return None,
+        match (&self.step, object) {
+            (Step::Abort(_), LeftObject::Stored | LeftObject::Late) => return Some(Step::Delete),
+            (Step::Abort(_), LeftObject::None) | (Step::Delete, _) => {}
+            (Step::AbortAgain(_) | Step::DeleteAgain, _) => return None,
         }
         match (upload, object) {
             _ if self.something_stays => None,
-            (LeftUpload::Late(_), _) => Some(Step::AbortAgain),
+            (LeftUpload::Late(upload_id), _) => Some(Step::AbortAgain(upload_id.clone())),
             (_, LeftObject::Late) => Some(Step::DeleteAgain),
             (LeftUpload::None | LeftUpload::Open(_) | LeftUpload::Nameless, LeftObject::None | LeftObject::Stored) => {
                 None
@@ -306,17 +307,15 @@ impl Cleanup {
         }
     }
 
-    fn order(&self, id: CleanupId) -> Option<Decision> {
+    fn order(&self, id: CleanupId) -> Decision {
         let key = self.unwanted.key.clone();
-        let request = match (self.step, &self.unwanted.leftovers.upload) {
-            (Step::Abort | Step::AbortAgain, LeftUpload::Open(upload_id) | LeftUpload::Late(upload_id)) => {
+        let request = match &self.step {
+            Step::Abort(upload_id) | Step::AbortAgain(upload_id) => {
                 Request::AbortMultipartUpload { key, upload_id: upload_id.clone() }
             }
-            // Nobody can abort an upload without its id, and nothing begins with that.
-            (Step::Abort | Step::AbortAgain, LeftUpload::None | LeftUpload::Nameless) => return None,
-            (Step::Delete | Step::DeleteAgain, _) => Request::DeleteObject { key },
+            Step::Delete | Step::DeleteAgain => Request::DeleteObject { key },
         };
-        Some(Decision::S3 { purpose: Purpose::Cleanup(id), request, deadline: DEADLINE })
+        Decision::S3 { purpose: Purpose::Cleanup(id), request, deadline: DEADLINE }
     }
 }
 
