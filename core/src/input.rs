@@ -252,6 +252,21 @@ pub enum S3 {
     },
 }
 
+/// Why a temporary file could not be created or written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileError {
+    /// The files of all shards together have taken the space of the process: later there may be some.
+    NoSpace,
+    /// The system refused, for this reason.
+    Failed(String),
+}
+
+impl From<&str> for FileError {
+    fn from(reason: &str) -> Self {
+        Self::Failed(reason.to_owned())
+    }
+}
+
 /// Facts about temporary files.
 #[derive(Debug)]
 pub enum TempFile {
@@ -260,7 +275,7 @@ pub enum TempFile {
         /// The operation.
         operation: OperationId,
         /// Done, or why not.
-        result: Result<(), String>,
+        result: Result<(), FileError>,
     },
     /// An `Effect::TempFile(Read)` is done.
     ChunkRead {

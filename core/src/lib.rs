@@ -46,8 +46,8 @@ pub use timers::{Timeout, Timer};
 /// What the machine is told.
 pub mod inputs {
     pub use crate::input::{
-        Broker, BrokerConnectionId, Client, ClientId, ConnectError, Etcd, ExchangeId, FileId, Http, HttpServer,
-        ReadResult, S3, TempFile,
+        Broker, BrokerConnectionId, Client, ClientId, ConnectError, Etcd, ExchangeId, FileError, FileId, Http,
+        HttpServer, ReadResult, S3, TempFile,
     };
 }
 

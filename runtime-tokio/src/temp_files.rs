@@ -26,17 +26,17 @@ enum Step {
 }
 
 enum Done {
-    Written(Result<(), String>),
+    Written(Result<(), inputs::FileError>),
     Read(inputs::ReadResult),
 }
 
 impl Step {
     /// What is told when it was not carried out to its end.
     fn failed(&self) -> Done {
-        let error = "the file operation did not end".to_owned();
+        let error = "the file operation did not end";
         match self {
-            Self::Create | Self::Append(_) => Done::Written(Err(error)),
-            Self::Read { .. } => Done::Read(inputs::ReadResult::Broken(error)),
+            Self::Create | Self::Append(_) => Done::Written(Err(error.into())),
+            Self::Read { .. } => Done::Read(inputs::ReadResult::Broken(error.into())),
         }
     }
 }
@@ -148,7 +148,7 @@ async fn carry_out_steps(
         if let Step::Append(bytes) = &step
             && !taken.more(bytes.len() as u64)
         {
-            let result = Err("the other shards have taken the space for temporary files".into());
+            let result = Err(inputs::FileError::NoSpace);
             report.tell(Input::TempFile(inputs::TempFile::Finished { operation, result }));
             continue;
         }
@@ -171,10 +171,10 @@ fn carry_out(open: Option<OpenFile>, step: Step) -> (Option<OpenFile>, Done) {
     match (step, open) {
         (Step::Create, _) => match tempfile::tempfile() {
             Ok(file) => (Some(OpenFile { file, reading: false }), Done::Written(Ok(()))),
-            Err(error) => (None, Done::Written(Err(error.to_string()))),
+            Err(error) => (None, Done::Written(Err(inputs::FileError::Failed(error.to_string())))),
         },
         (Step::Append(bytes), Some(mut open)) => {
-            let written = open.file.write_all(&bytes).map_err(|error| error.to_string());
+            let written = open.file.write_all(&bytes).map_err(|error| inputs::FileError::Failed(error.to_string()));
             (Some(open), Done::Written(written))
         }
         (Step::Read { max_bytes }, Some(mut open)) => {
@@ -240,6 +240,26 @@ mod tests {
         let read = carry_out(None, Step::Read { max_bytes: 1 }).1;
         assert!(matches!(read, Done::Read(inputs::ReadResult::Broken(_))));
     }
+
+    #[test]
+    fn a_file_that_finds_the_space_taken_is_told_so() {
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let facts = Rc::clone(&told);
+        let report = Report::new(move |fact| match fact {
+            Input::TempFile(inputs::TempFile::Finished { result, .. }) => facts.borrow_mut().push(result),
+            _ => panic!("{fact:?}"),
+        });
+        let (sender, receiver) = mpsc::unbounded_channel();
+        for bytes in [&b"0123456789"[..], b"0"] {
+            assert!(sender.send((OperationId(1), Step::Append(Bytes::from_static(bytes)))).is_ok());
+        }
+        drop(sender);
+        let taken = Taken { space: Arc::new(DiskSpace::new(10)), bytes: 0 };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(carry_out_steps(report, taken, receiver, |open, _| (open, Done::Written(Ok(())))));
+        assert_eq!(*told.borrow(), [Ok(()), Err(inputs::FileError::NoSpace)]);
+    }
+
     #[test]
     fn a_step_that_does_not_end_is_answered_and_so_are_those_behind_it() {
         let told = Rc::new(RefCell::new(Vec::new()));

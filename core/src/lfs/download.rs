@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::effect::ResponseBody;
 use crate::http::answer::ApiAnswer;
 use crate::http::error_body::{ApiError, Code};
-use crate::input::{FileId, ReadResult};
+use crate::input::{FileError, FileId, ReadResult};
 use crate::lifecycle::Lifecycle;
 use crate::operation::{OperationId, Outcome};
 use crate::s3::{Refusal, Request, Response};
@@ -324,11 +324,15 @@ impl Download {
     }
 
     /// The file was created or appended to.
-    pub(crate) fn on_file(&mut self, call: &mut Call<'_, '_>, result: Result<(), String>) {
+    pub(crate) fn on_file(&mut self, call: &mut Call<'_, '_>, result: Result<(), FileError>) {
         let State::Verifying(verifying) = &self.state else { return };
         match result {
             Ok(()) => self.read_object(call),
-            Err(reason) => {
+            Err(FileError::NoSpace) => {
+                call.out.push(Decision::ReleaseObject { object: verifying.object });
+                self.refuse(call, &no_disk());
+            }
+            Err(FileError::Failed(reason)) => {
                 let object = verifying.object;
                 self.storage_failed(call, object, &reason);
             }
@@ -380,7 +384,7 @@ impl Download {
             }
             State::AwaitingDisk(_) => {
                 call.shared.disk.refuse(&self.requester.exchange());
-                self.refuse(call, &ApiError::busy("no temporary storage is free: try again later"));
+                self.refuse(call, &no_disk());
             }
             State::ReadingRequest(_) => {
                 call.out.push(Decision::CancelRead { exchange: self.requester.exchange() });
@@ -646,6 +650,10 @@ fn presign_answer(request: &DownloadRequest, url: String, unix_ms: i64) -> Vec<u
         Integrity { sha256: &request.sha256, checksum_alg: "sha256", size: Some(size).filter(|size| *size > 0) };
     let members = Members { mode: "presign", url, expires_at: utc::seconds(expires_ms), integrity };
     serde_json::to_vec(&members).expect("text and numbers always have a JSON form")
+}
+
+fn no_disk() -> ApiError {
+    ApiError::busy("no temporary storage is free: try again later")
 }
 
 fn body_too_large() -> ApiError {

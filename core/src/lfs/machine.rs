@@ -12,7 +12,7 @@ use crate::http::answer::ApiAnswer;
 use crate::http::error_body::{ApiError, Code};
 use crate::http::route::Route;
 use crate::http::{auth, content_length, request_id};
-use crate::input::{self, BrokerConnectionId, ExchangeId, ReadResult};
+use crate::input::{self, BrokerConnectionId, ExchangeId, FileError, ReadResult};
 use crate::operation::{OperationId, Outcome};
 use crate::s3::{Refusal, Response};
 use crate::timers::Timer;
@@ -238,7 +238,7 @@ impl Lfs {
         ctx: &mut Context<'_>,
         cluster: &Cluster,
         exchange: ExchangeId,
-        result: Result<(), String>,
+        result: Result<(), FileError>,
         out: &mut Vec<Decision>,
     ) {
         self.with_download(ctx, cluster, exchange, out, |download, call| download.on_file(call, result));

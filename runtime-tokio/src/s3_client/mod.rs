@@ -47,9 +47,6 @@ use crate::tasks::spawn_local;
 use outcome::{Failure, Kind};
 use proof::{Proof, present};
 
-/// One dial, TLS included.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-
 impl Source for ByteStream {
     async fn next(&mut self) -> Option<Result<Bytes, String>> {
         Self::next(self).await.map(|next| next.map_err(|error| error.to_string()))
@@ -112,7 +109,7 @@ impl S3Client {
                 .region(Region::new(settings.region.clone()))
                 .http_client(http.clone())
                 .retry_config(RetryConfig::disabled())
-                .timeout_config(TimeoutConfig::builder().connect_timeout(CONNECT_LIMIT).build())
+                .timeout_config(TimeoutConfig::builder().connect_timeout(settings.connect_timeout).build())
                 .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
                 .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
                 .response_checksum_validation(ResponseChecksumValidation::WhenRequired)

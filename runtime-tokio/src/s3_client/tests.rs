@@ -36,6 +36,7 @@ fn settings(address: SocketAddr, secret_key: &str) -> S3Settings {
             secret_key: secret_key.into(),
             session_token: None,
         }),
+        connect_timeout: Duration::from_secs(5),
         path_style: true,
         sign_payload: false,
         request_checksum: false,

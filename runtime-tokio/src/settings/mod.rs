@@ -87,6 +87,8 @@ pub struct S3Settings {
     pub public_endpoint: Option<String>,
     /// Static credentials; `None` is the standard AWS chain.
     pub credentials: Option<S3Credentials>,
+    /// Time for one dial, TLS included.
+    pub connect_timeout: Duration,
     /// The bucket stands in the path.
     pub path_style: bool,
     /// Sign the bytes of parts too.
@@ -321,6 +323,7 @@ fn s3(given: &Given<'_>) -> Result<S3Settings, SettingError> {
         bucket: bucket(given)?,
         region: given.text(region).ok_or_else(|| given.error(region, "required while LFS is enabled"))?,
         path_style: given.boolean("KAFSCALE_LFS_PROXY_S3_FORCE_PATH_STYLE")?.unwrap_or_else(|| endpoint.is_some()),
+        connect_timeout: given.milliseconds("KAFSCALE_LFS_PROXY_S3_CONNECT_TIMEOUT_MS")?,
         public_endpoint: public_endpoint.or_else(|| endpoint.clone()),
         endpoint,
         credentials: access_key.zip(secret_key).map(|(access_key, secret_key)| S3Credentials {

@@ -491,6 +491,14 @@ pub const SETTINGS: &[Setting] = &[
     ),
     Setting::new(
         S3,
+        "KAFSCALE_LFS_PROXY_S3_CONNECT_TIMEOUT_MS",
+        "s3-connect-timeout-ms",
+        "MILLISECONDS",
+        "5000",
+        "Time for one dial, TLS included, milliseconds",
+    ),
+    Setting::new(
+        S3,
         "KAFSCALE_LFS_PROXY_S3_REQUEST_CHECKSUM",
         "s3-request-checksum",
         "MODE",

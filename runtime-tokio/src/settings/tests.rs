@@ -86,6 +86,12 @@ fn each_setting_reaches_its_place() {
             "Some(false)",
         ),
         (
+            "KAFSCALE_LFS_PROXY_S3_CONNECT_TIMEOUT_MS",
+            "250",
+            |s| format!("{:?}", s.s3.as_ref().map(|s3| s3.connect_timeout)),
+            "Some(250ms)",
+        ),
+        (
             "KAFSCALE_LFS_PROXY_S3_SIGN_PAYLOAD",
             "yes",
             |s| format!("{:?}", s.s3.as_ref().map(|s3| s3.sign_payload)),

@@ -1,6 +1,7 @@
 //! Downloads: verified before the first byte.
 
 use super::*;
+use crate::input::FileError;
 
 const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 
@@ -34,7 +35,7 @@ fn bytes(bytes: &'static [u8]) -> ReadResult {
     ReadResult::Chunk(Bytes::from_static(bytes))
 }
 
-fn file(bench: &mut Bench, result: Result<(), String>) {
+fn file(bench: &mut Bench, result: Result<(), FileError>) {
     bench.call(|lfs, ctx, cluster, out| lfs.on_file(ctx, cluster, ONE, result, out));
 }
 
@@ -222,6 +223,19 @@ fn failures_of_the_store() {
     assert_eq!(bench.read(), ["release object", "502 s3_get_failed"], "no byte for too long");
     object(&mut bench, bytes(b"hello"));
     assert_eq!(bench.read(), [""; 0], "a late piece is dropped");
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn space_that_other_shards_have_taken_may_be_free_later() {
+    let mut bench = wanted(11, HELLO);
+    bench.s3_done(opened(11));
+    file(&mut bench, Ok(()));
+    object(&mut bench, bytes(b"hello "));
+    bench.read();
+    file(&mut bench, Err(FileError::NoSpace));
+    assert_eq!(bench.read(), ["release object", "remove file", "503 proxy_not_ready"]);
+    assert_eq!(bench.answers[&ONE].headers["retry-after"], "1");
     bench.assert_nothing_left();
 }
 
