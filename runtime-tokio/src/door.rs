@@ -4,9 +4,10 @@ use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::accept;
 use crate::descriptors::Descriptors;
 
 /// What an HTTP client gets for which there is no place.
@@ -39,8 +40,18 @@ impl Door {
         Self { name, limit, places: Arc::new(Semaphore::new(limit)), descriptors: Descriptors::of_process() }
     }
 
+    /// Lets in, for ever, whom the listener accepts.
+    pub(crate) async fn accept(&self, listener: &TcpListener, mut serve: impl FnMut(TcpStream, SocketAddr, Place)) {
+        let enter = |stream, peer| {
+            if let Some((stream, place)) = self.enter(stream, peer) {
+                serve(stream, peer, place);
+            }
+        };
+        accept::accept(listener, enter).await;
+    }
+
     /// The connection with its place. One for which there is none is refused.
-    pub(crate) fn enter(&self, stream: TcpStream, peer: SocketAddr) -> Option<(TcpStream, Place)> {
+    fn enter(&self, stream: TcpStream, peer: SocketAddr) -> Option<(TcpStream, Place)> {
         let reason = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(place) if self.descriptors.allow(&stream) => return Some((stream, Place(Some(place)))),
             Ok(_) => "too few descriptors are left",
@@ -68,7 +79,6 @@ mod tests {
     use std::time::Duration;
 
     use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
 
     use super::*;
 

@@ -211,12 +211,8 @@ pub(crate) async fn serve<P: MakePartners>(
         let shards = Rc::clone(&shards);
         let door = Door::new("health", limits.max_connections);
         spawn_local(async move {
-            let serve = |stream, peer| {
-                if let Some((stream, place)) = door.enter(stream, peer) {
-                    health_server::serve(stream, peer, limits, &shards, place);
-                }
-            };
-            accept::accept(&health, serve).await;
+            let serve = |stream, peer, place| health_server::serve(stream, peer, limits, &shards, place);
+            door.accept(&health, serve).await;
         });
     }
     if let Some(listener) = listeners.metrics {
@@ -225,12 +221,7 @@ pub(crate) async fn serve<P: MakePartners>(
         let metrics = Rc::new(Metrics::new(Rc::clone(&shards), ttl));
         let door = Door::new("metrics", limits.max_connections);
         spawn_local(async move {
-            let serve = |stream, peer| {
-                if let Some((stream, place)) = door.enter(stream, peer) {
-                    metrics.serve(stream, peer, limits, place);
-                }
-            };
-            accept::accept(&listener, serve).await;
+            door.accept(&listener, |stream, peer, place| metrics.serve(stream, peer, limits, place)).await;
         });
     }
     let door = Door::new("API", limits.max_connections);
@@ -286,10 +277,8 @@ async fn accept_all(kafka: TcpListener, http: Option<TcpListener>, door: Door, s
     });
     let http = async {
         if let Some(http) = http {
-            accept::accept(&http, |stream, peer| {
-                if let Some((stream, place)) = door.enter(stream, peer) {
-                    hand_over(&mut next_http, stream, Box::new(move |stream| Message::Http(stream, peer, place)));
-                }
+            door.accept(&http, |stream, peer, place| {
+                hand_over(&mut next_http, stream, Box::new(move |stream| Message::Http(stream, peer, place)));
             })
             .await;
         }

@@ -17,7 +17,7 @@ use crate::listener::RequestId;
 use crate::listener::lane_table::{LaneId, LaneTable};
 use crate::listener::lanes::{Batch, BatchResult, LaneStep, Lesson};
 use crate::listener::request::{Part, PartResult, RequestHead, Step, Target, Undecodable};
-use crate::listener::routes::READ_SINGLY;
+use crate::listener::routes::proves_all;
 use request::{Entries, Produce};
 
 /// What the producer wants, and for which request.
@@ -186,15 +186,15 @@ impl Producer {
     /// one answer is to restore have been dropped by then.
     fn put_questions(&mut self, out: &mut ProduceSteps) {
         for (request, wanted) in mem::take(&mut self.wanted) {
-            let owners = wanted.iter().filter(|(_, lesson)| *lesson == Lesson::Owner).count();
+            let together = proves_all(wanted.iter().filter(|(_, lesson)| *lesson == Lesson::Owner).count());
             let all = (request, Question::PartitionOwners);
-            if owners > READ_SINGLY && self.asking.contains_key(&all) {
+            if together && self.asking.contains_key(&all) {
                 self.wanted.insert(request, wanted);
                 continue;
             }
             for (lane, lesson) in wanted {
                 let question = match lesson {
-                    Lesson::Owner if owners > READ_SINGLY => Question::PartitionOwners,
+                    Lesson::Owner if together => Question::PartitionOwners,
                     Lesson::Freshness | Lesson::Snapshot | Lesson::Owner => self.question(lane, lesson),
                 };
                 let waiting = self.asking.entry((request, question.clone())).or_default();

@@ -11,7 +11,12 @@ use crate::listener::request::Step;
 use crate::time::Monotonic;
 
 /// So many owners are read one by one at once; above that all leases are proven instead.
-pub(crate) const READ_SINGLY: usize = 16;
+const READ_SINGLY: usize = 16;
+
+/// Whether so many owners are not read one by one, but proven together.
+pub(crate) const fn proves_all(owners: usize) -> bool {
+    owners > READ_SINGLY
+}
 
 /// What decides where an item goes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,7 +153,7 @@ impl Routes {
         for all in self.wanted.iter().filter_map(Question::of_all) {
             *counts.entry(all).or_default() += 1;
         }
-        counts.retain(|_, count| *count > READ_SINGLY);
+        counts.retain(|_, count| proves_all(*count));
         let is_under_way = |all: &Question| self.open.values().any(|asked| asked == all);
         // With whether it may be asked now.
         let mut put: BTreeMap<Question, bool> =

@@ -75,8 +75,10 @@ mod tests {
         let stats = ProcessStats::read();
         let usage = stats.usage.unwrap();
         assert!(usage.threads > 0 && usage.resident_bytes > 100_000, "{usage:?}");
-        let files: Vec<_> = (0..5).map(|_| std::fs::File::open("/proc/self/stat").unwrap()).collect();
-        // Other tests open and close descriptors meanwhile.
-        assert!(stats.open_descriptors.unwrap() > 0 && ProcessStats::read().open_descriptors.unwrap() >= files.len());
+        // Other tests open and close descriptors meanwhile, but not so many.
+        let files: Vec<_> = (0..300).map(|_| std::fs::File::open("/proc/self/stat").unwrap()).collect();
+        let open = ProcessStats::read().open_descriptors.unwrap();
+        assert!((files.len()..2 * files.len()).contains(&open), "{open}");
+        assert!(stats.max_descriptors.is_none_or(|most| most > open as u64), "{stats:?}");
     }
 }
