@@ -1,28 +1,25 @@
 //! The machine: questions and facts in, decisions out.
 
+mod asked;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::committed::{Committed, Next};
+use super::committed::Committed;
 use super::freshness::{Moment, Ttl, service};
-use super::generation::{self, Basis, Reading};
-use super::leases::{Holder, Leases, Prefix, group_key, holder_in, partition_key};
+use super::generation::{self, Basis};
+use super::leases::{Holder, Leases, Prefix};
 use super::parses::{ParseFor, Parsed, Parses};
 use super::producer_ids::{Handed, ProducerIds};
 use super::proof_waiters::ProofWaiters;
 use super::questions::Coalesced;
-use super::reader::{
-    LEASE_READ_DEADLINE, LeaseReader, Progress, READ_DEADLINE, ReadError, SnapshotReader, SnapshotStep, range_response,
-    txn_response,
-};
+use super::reader::{LeaseReader, Progress, READ_DEADLINE, SnapshotReader, SnapshotStep};
 use super::round::{Ended, Rounds};
 use super::snapshot::{LeftOut, Snapshot, SnapshotError};
-use super::{
-    Address, Answer, Decision, NotServing, Owner, Question, Read, Service, Source, TopicGeneration, Waiter, choice,
-};
+use super::{Address, Answer, Decision, NotServing, Owner, Question, Read, Service, Source, Waiter, choice};
 use crate::config::ClusterConfig;
 use crate::context::Context;
-use crate::etcd::{self, Keys, RangeRequest, Refusal, Revision, WatchEnd, WatchEvent};
+use crate::etcd::{self, Refusal, Revision, WatchEnd, WatchEvent};
 use crate::operation::Outcome;
 use crate::planted::{Bug, planted};
 use crate::stats::KnowledgeStats;
@@ -564,148 +561,6 @@ impl Cluster {
             self.on_snapshot_progress(now, progress, out);
         }
     }
-
-    fn order_lease_read(&mut self, now: Moment, question: Question, asked: Vec<Waiter>, out: &mut Vec<Decision>) {
-        let (read, key) = match &question {
-            Question::PartitionOwner { topic, partition } => {
-                (Read::PartitionLease { topic: topic.clone(), partition: *partition }, partition_key(topic, *partition))
-            }
-            Question::Coordinator { group } => (Read::GroupLease { group: group.clone() }, group_key(group)),
-            Question::Freshness
-            | Question::Snapshot
-            | Question::PartitionOwners
-            | Question::Coordinators
-            | Question::Generation { .. }
-            | Question::CommittedPartitions { .. }
-            | Question::ProducerId => return,
-        };
-        let request = etcd::Request::Range(RangeRequest::of(Keys::One(key)));
-        out.push(Decision::Request { read, request, deadline: LEASE_READ_DEADLINE });
-        self.lease_reads.begin(question, now, (), asked);
-    }
-
-    fn on_lease_read(
-        &mut self,
-        now: Moment,
-        question: Question,
-        outcome: Outcome<etcd::Response, Refusal>,
-        out: &mut Vec<Decision>,
-    ) {
-        let Some(over) = self.lease_reads.finish(&question) else { return };
-        let answer = match range_response(outcome) {
-            Ok(range) => {
-                let told = (range.revision, range.kvs.first().and_then(|kv| holder_in(&kv.value)));
-                match &question {
-                    Question::PartitionOwner { topic, partition } => {
-                        self.partitions.leases.on_key_read(topic, *partition, over.ordered, now, told);
-                    }
-                    Question::Coordinator { group } => {
-                        self.groups.leases.on_key_read(group, 0, over.ordered, now, told);
-                    }
-                    Question::Freshness
-                    | Question::Snapshot
-                    | Question::PartitionOwners
-                    | Question::Coordinators
-                    | Question::Generation { .. }
-                    | Question::CommittedPartitions { .. }
-                    | Question::ProducerId => {}
-                }
-                Answer::Learned
-            }
-            Err(error) => Answer::Unreadable(error.text()),
-        };
-        answer_all(over.asked, &question, &answer, out);
-        if !over.queued.is_empty() {
-            self.order_lease_read(now, question, over.queued, out);
-        }
-    }
-
-    fn order_generation(&mut self, now: Moment, topic: String, asked: Vec<Waiter>, out: &mut Vec<Decision>) {
-        let (request, basis) = generation::request(&topic, self.snapshot.last_put());
-        let read = Read::Generation { topic: topic.clone() };
-        out.push(Decision::Request { read, request: etcd::Request::Txn(request), deadline: READ_DEADLINE });
-        self.generations.begin(topic, now, basis, asked);
-    }
-
-    fn on_generation_read(
-        &mut self,
-        now: Moment,
-        topic: String,
-        outcome: Outcome<etcd::Response, Refusal>,
-        out: &mut Vec<Decision>,
-    ) {
-        let Some(basis) = self.generations.detail(&topic) else { return };
-        let reading = match txn_response(outcome) {
-            Ok(answer) => generation::answered(basis, answer),
-            Err(error) => Reading::Failed(error.text()),
-        };
-        match reading {
-            Reading::Known(generation) => self.answer_generation(now, topic, Ok(generation), out),
-            Reading::Failed(text) => self.answer_generation(now, topic, Err(text), out),
-            Reading::Parse { value, config_create_revision } => {
-                let wanted = ParseFor::Generation { topic, config_create_revision };
-                let parsed = self.parses.parse(value, wanted, out);
-                self.on_parsed(now, parsed, out);
-            }
-        }
-    }
-
-    fn answer_generation(
-        &mut self,
-        now: Moment,
-        topic: String,
-        generation: Result<TopicGeneration, String>,
-        out: &mut Vec<Decision>,
-    ) {
-        let Some(over) = self.generations.finish(&topic) else { return };
-        let answer = generation.map_or_else(Answer::Unreadable, Answer::Generation);
-        answer_all(over.asked, &Question::Generation { topic: topic.clone() }, &answer, out);
-        if !over.queued.is_empty() {
-            self.order_generation(now, topic, over.queued, out);
-        }
-    }
-
-    fn order_committed(&mut self, now: Moment, group: String, asked: Vec<Waiter>, out: &mut Vec<Decision>) {
-        let committed = Committed::new(&group, self.page_keys);
-        out.push(committed_page(&group, committed.next()));
-        self.committed.begin(group, now, committed, asked);
-    }
-
-    fn on_committed_page(
-        &mut self,
-        now: Moment,
-        group: String,
-        outcome: Outcome<etcd::Response, Refusal>,
-        out: &mut Vec<Decision>,
-    ) {
-        let Some(committed) = self.committed.detail(&group) else { return };
-        let next = match range_response(outcome) {
-            Ok(page) => committed.take(page).map_err(str::to_owned),
-            Err(ReadError::Compacted) => match committed.restart() {
-                Some(first) => Ok(Next::Page(first)),
-                None => Err(ReadError::Compacted.text()),
-            },
-            Err(error @ ReadError::Failed(_)) => Err(error.text()),
-        };
-        let answer = match next {
-            Ok(Next::Page(request)) => {
-                out.push(committed_page(&group, request));
-                return;
-            }
-            Ok(Next::Done(partitions)) => Answer::CommittedPartitions(partitions),
-            Err(text) => Answer::Unreadable(text),
-        };
-        let Some(over) = self.committed.finish(&group) else { return };
-        answer_all(over.asked, &Question::CommittedPartitions { group: group.clone() }, &answer, out);
-        if !over.queued.is_empty() {
-            self.order_committed(now, group, over.queued, out);
-        }
-    }
-}
-
-fn committed_page(group: &str, request: RangeRequest) -> Decision {
-    let read = Read::CommittedPartitions { group: group.to_owned() };
-    Decision::Request { read, request: etcd::Request::Range(request), deadline: READ_DEADLINE }
 }
 
 fn hand_out(handed: Handed, out: &mut Vec<Decision>) {
