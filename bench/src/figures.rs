@@ -52,6 +52,12 @@ impl Run {
         }
     }
 
+    /// How many requests were answered.
+    #[cfg(test)]
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+
     fn cpu_seconds(&self) -> Option<f64> {
         self.usage.map(|usage| usage.cpu_seconds)
     }

@@ -29,8 +29,9 @@ pub(crate) struct Options {
     /// Everything once and short, to see that it works. The figures mean nothing.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// First port of the servers that are started; taken ones are passed over.
-    #[arg(long, default_value_t = 21_000, value_name = "PORT")]
+    /// First port of the servers that are started; taken ones are passed over. The default lies below the ports of the tests
+    /// against real peers (12000 to 31999) and those that Linux draws for outgoing connections.
+    #[arg(long, default_value_t = 10_000, value_name = "PORT")]
     pub(crate) first_port: u16,
     /// The binary that is measured.
     #[arg(long, value_name = "FILE")]

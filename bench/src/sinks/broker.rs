@@ -137,28 +137,21 @@ impl Broker {
         let _transactional_id = request.string()?;
         let acks = request.i16()?;
         let _timeout = request.i32()?;
-        let topics = request.i32()?;
-        out.put_i32(topics);
-        for _ in 0..topics {
-            put_string(out, request.string()?);
-            let partitions = request.i32()?;
-            out.put_i32(partitions);
-            for _ in 0..partitions {
-                let partition = request.i32()?;
-                request.long_bytes()?;
-                out.put_i32(partition);
-                out.put_i16(self.error_of(partition).0);
+        answer_partitions(&mut request, out, |request, out, partition| {
+            request.long_bytes()?;
+            out.put_i32(partition);
+            out.put_i16(self.error_of(partition).0);
+            out.put_i64(0);
+            out.put_i64(-1);
+            if version >= 5 {
                 out.put_i64(0);
-                out.put_i64(-1);
-                if version >= 5 {
-                    out.put_i64(0);
-                }
-                if version >= 8 {
-                    out.put_i32(0);
-                    out.put_i16(-1);
-                }
             }
-        }
+            if version >= 8 {
+                out.put_i32(0);
+                out.put_i16(-1);
+            }
+            Some(())
+        })?;
         out.put_i32(0);
         if acks == 0 {
             return Some(Reply::Silence);
@@ -175,33 +168,26 @@ impl Broker {
         out.put_slice(&[0; 10]);
         // Replica, wait, least and most bytes, isolation, session and its epoch.
         request.bytes(4 + 4 + 4 + 4 + 1 + 4 + 4)?;
-        let topics = request.i32()?;
-        out.put_i32(topics);
         let mut cuts = Vec::with_capacity(8);
-        for _ in 0..topics {
-            put_string(out, request.string()?);
-            let partitions = request.i32()?;
-            out.put_i32(partitions);
-            for _ in 0..partitions {
-                let partition = request.i32()?;
-                // Leader epoch, offset, log start, most bytes.
-                request.bytes(4 + 8 + 8 + 4)?;
-                let error = self.error_of(partition);
-                out.put_i32(partition);
-                out.put_i16(error.0);
-                for offset in [1, 1, 0] {
-                    out.put_i64(offset);
-                }
-                out.put_i32(-1);
-                out.put_i32(-1);
-                if error.is_none() {
-                    out.put_i32(i32::try_from(self.records.len()).ok()?);
-                    cuts.push(out.len());
-                } else {
-                    out.put_i32(0);
-                }
+        answer_partitions(&mut request, out, |request, out, partition| {
+            // Leader epoch, offset, log start, most bytes.
+            request.bytes(4 + 8 + 8 + 4)?;
+            let error = self.error_of(partition);
+            out.put_i32(partition);
+            out.put_i16(error.0);
+            for offset in [1, 1, 0] {
+                out.put_i64(offset);
             }
-        }
+            out.put_i32(-1);
+            out.put_i32(-1);
+            if error.is_none() {
+                out.put_i32(i32::try_from(self.records.len()).ok()?);
+                cuts.push(out.len());
+            } else {
+                out.put_i32(0);
+            }
+            Some(())
+        })?;
         set_length(out, cuts.len() * self.records.len());
         let mut slices = Vec::with_capacity(2 * cuts.len() + 1);
         let mut from = 0;
@@ -292,7 +278,9 @@ impl Broker {
             ..MetadataResponseBroker::default()
         });
         let partitions = (0..PARTITIONS).map(|partition| {
-            let leader = self.brokers[partition as usize % self.brokers.len()].0;
+            let owner = owner_of(partition);
+            // Where one broker owns everything, nobody else is named.
+            let leader = self.brokers.iter().find(|(id, _)| *id == owner).unwrap_or(&self.brokers[0]).0;
             MetadataResponsePartition {
                 partition_index: partition,
                 leader_id: leader,
@@ -320,6 +308,26 @@ fn api_versions() -> ApiVersionsResponse {
     let versions =
         SPOKEN.map(|(key, min_version, max_version)| ApiVersion { api_key: key.into(), min_version, max_version });
     ApiVersionsResponse { api_keys: versions.into(), ..ApiVersionsResponse::default() }
+}
+
+/// Reads topics and their partitions, and writes both with an answer to each partition, whose number was read.
+fn answer_partitions<'f>(
+    request: &mut Fields<'f>,
+    out: &mut Vec<u8>,
+    mut answer: impl FnMut(&mut Fields<'f>, &mut Vec<u8>, i32) -> Option<()>,
+) -> Option<()> {
+    let topics = request.i32()?;
+    out.put_i32(topics);
+    for _ in 0..topics {
+        put_string(out, request.string()?);
+        let partitions = request.i32()?;
+        out.put_i32(partitions);
+        for _ in 0..partitions {
+            let partition = request.i32()?;
+            answer(request, out, partition)?;
+        }
+    }
+    Some(())
 }
 
 fn put_string(out: &mut Vec<u8>, text: &[u8]) {
