@@ -1,5 +1,8 @@
-//! DescribeConfigs, AlterConfigs, CreatePartitions, CreateTopics and DeleteTopics: to any broker, over the client's
-//! sticky connection.
+//! DescribeConfigs, AlterConfigs, CreatePartitions, CreateTopics and DeleteTopics: any broker can answer them.
+//!
+//! What only reads goes over the client's sticky connection. What changes something goes to one broker, the same for all
+//! clients and proxies while it can be reached: KafScale brokers write the whole list of topics as they know it, so of two
+//! that create topics at the same time one would lose its.
 
 use std::time::Duration;
 
@@ -144,7 +147,10 @@ impl<R: AnyBroker> Any<R> {
                 } else {
                     self.bridge.request(&self.request)
                 };
-                let target = Target::Any { not: Vec::new() };
+                let target = match cluster.brokers().iter().min() {
+                    Some(writer) if !R::READS => Target::Prefer { address: writer.clone(), not: Vec::new() },
+                    Some(_) | None => Target::Any { not: Vec::new() },
+                };
                 self.state = State::Asked { part, again: part != FIRST };
                 steps.push(Step::Send { part, target, bytes, answered: true, deadline: self.until.since(now) });
             }

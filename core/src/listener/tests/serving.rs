@@ -218,3 +218,20 @@ fn an_orderly_end() {
     assert_eq!((stats.broker_connections, stats.frame_bytes), (0, 0));
     assert_eq!((stats.requests, stats.turned_away), (1, 1));
 }
+
+#[test]
+fn one_broker_writes_the_list_of_topics_and_any_reads() {
+    let mut bench = Bench::new();
+    bench.send(&produce(1, &[1]));
+    bench.serve_produce("b:1", 0);
+    bench.send(&frame(2, 4, &crate::kafka::DescribeConfigsRequest::default()));
+    assert!(bench.has_request("b:1"), "over a connection that is open");
+    bench.taken("b:1");
+    bench.send(&frame(3, 1, &crate::kafka::CreateTopicsRequest::default()));
+    assert!(bench.has_request("a:1"), "the same for all clients");
+
+    let mut bench = Bench::new();
+    bench.down.insert("a:1".into());
+    bench.send(&frame(1, 1, &crate::kafka::CreateTopicsRequest::default()));
+    assert!(bench.has_request("b:1") || bench.has_request("c:1"), "another one, when it cannot be reached");
+}
