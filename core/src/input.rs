@@ -214,6 +214,9 @@ pub enum Etcd {
     WatchCreated {
         /// The operation.
         operation: OperationId,
+        /// Revision of the store then. One below that from which the watch is to tell belongs to a store that is behind what was
+        /// read before, or was replaced by an older one.
+        revision: etcd::Revision,
     },
     /// Changes, in order; or none, when etcd only reports its progress.
     WatchEvents {

@@ -276,9 +276,9 @@ impl Proxy {
                 let read = close!(self, operation, Purpose::Cluster(read) => read);
                 self.cluster.on_finished(context!(self, now), read, outcome, &mut self.decisions.cluster);
             }
-            input::Etcd::WatchCreated { operation } => {
+            input::Etcd::WatchCreated { operation, revision } => {
                 let source = self.watched(operation)?;
-                self.cluster.on_watch_created(context!(self, now), source, &mut self.decisions.cluster);
+                self.cluster.on_watch_created(context!(self, now), source, revision, &mut self.decisions.cluster);
             }
             input::Etcd::WatchEvents { operation, revision, events } => {
                 let source = self.watched(operation)?;

@@ -218,8 +218,23 @@ impl Cluster {
         self.set_timers(ctx);
     }
 
-    /// The watch stands. Nothing follows from that: that it is told nothing proves nothing.
-    pub(crate) fn on_watch_created(&mut self, _ctx: &mut Context<'_>, _source: Source, _out: &mut Vec<Decision>) {}
+    /// The watch stands, in a store of this revision. From then on, and if that store is not behind what was read before,
+    /// "nothing newer" may prove something; that the watch is told nothing never does.
+    pub(crate) fn on_watch_created(
+        &mut self,
+        ctx: &mut Context<'_>,
+        source: Source,
+        revision: Revision,
+        out: &mut Vec<Decision>,
+    ) {
+        let now = self.moment(ctx);
+        match source {
+            Source::Snapshot => self.snapshot.on_watch_created(revision, out),
+            Source::PartitionLeases => self.partitions.on_watch_created(now, revision),
+            Source::GroupLeases => self.groups.on_watch_created(now, revision),
+        }
+        self.set_timers(ctx);
+    }
 
     /// The watch has told changes. The revision beside them is not used: etcd also sends one ahead of events that
     /// are still to come when a watch is catching up, so knowledge is dated by the changes themselves.

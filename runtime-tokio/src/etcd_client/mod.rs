@@ -238,7 +238,8 @@ impl EtcdClient {
             });
         }
         if message.created() {
-            self.report.tell(Input::Etcd(inputs::Etcd::WatchCreated { operation }));
+            let revision = message.header().map_or(0, etcd_client::ResponseHeader::revision);
+            self.report.tell(Input::Etcd(inputs::Etcd::WatchCreated { operation, revision }));
         }
         let events: Vec<_> = message.events().iter().filter_map(translation::watch_event).collect();
         // While a watch catches up, etcd sends its history in portions, each with the store's newest revision in the

@@ -238,7 +238,7 @@ fn a_watch_tells_everything_from_its_start_and_ends_once() {
         let mut watcher = server.bench();
         let operation = watcher.watch("/w/", first);
         assert!(
-            matches!(watcher.fact().await, inputs::Etcd::WatchCreated { operation: created } if created == operation)
+            matches!(watcher.fact().await, inputs::Etcd::WatchCreated { operation: created, .. } if created == operation)
         );
         let second = etcd.put("/w/2", "two").await;
         etcd.put("/other", "x").await;

@@ -338,8 +338,8 @@ fn from_etcd(fact: inputs::Etcd) -> Fact {
     let token = |operation: OperationId| EtcdToken(operation.0);
     match fact {
         inputs::Etcd::Finished { operation, outcome } => Fact::EtcdFinished { token: token(operation), outcome },
-        inputs::Etcd::WatchCreated { operation } => {
-            Fact::EtcdWatched { token: token(operation), fact: WatchFact::Created }
+        inputs::Etcd::WatchCreated { operation, revision } => {
+            Fact::EtcdWatched { token: token(operation), fact: WatchFact::Created { revision } }
         }
         inputs::Etcd::WatchEvents { operation, revision, events } => {
             Fact::EtcdWatched { token: token(operation), fact: WatchFact::Events { revision, events } }

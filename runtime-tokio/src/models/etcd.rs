@@ -100,7 +100,7 @@ impl EtcdServer {
         let Some(Watch { operation, report, .. }) = watches.get(&token) else { return };
         let (operation, report) = (*operation, report.clone());
         let fact = match fact {
-            WatchFact::Created => inputs::Etcd::WatchCreated { operation },
+            WatchFact::Created { revision } => inputs::Etcd::WatchCreated { operation, revision },
             WatchFact::Events { revision, events } => inputs::Etcd::WatchEvents { operation, revision, events },
             WatchFact::Ended(end) => {
                 watches.remove(&token);

@@ -405,7 +405,7 @@ impl<'a> LoneShard<'a> {
         for (token, fact) in facts {
             let operation = OperationId(token.0);
             self.fact(Input::Etcd(match fact {
-                WatchFact::Created => inputs::Etcd::WatchCreated { operation },
+                WatchFact::Created { revision } => inputs::Etcd::WatchCreated { operation, revision },
                 WatchFact::Events { revision, events } => inputs::Etcd::WatchEvents { operation, revision, events },
                 WatchFact::Ended(end) => inputs::Etcd::WatchEnded { operation, end },
             }));

@@ -678,7 +678,7 @@ impl World {
 
 fn watch_input(operation: OperationId, fact: WatchFact) -> inputs::Etcd {
     match fact {
-        WatchFact::Created => inputs::Etcd::WatchCreated { operation },
+        WatchFact::Created { revision } => inputs::Etcd::WatchCreated { operation, revision },
         WatchFact::Events { revision, events } => inputs::Etcd::WatchEvents { operation, revision, events },
         WatchFact::Ended(end) => inputs::Etcd::WatchEnded { operation, end },
     }

@@ -86,7 +86,7 @@ impl EtcdSide {
     /// Who is to be told of a fact.
     pub(super) fn watcher(&mut self, token: WatchToken, fact: &WatchFact) -> Option<Watcher> {
         match fact {
-            WatchFact::Created | WatchFact::Events { .. } => self.watches.get(&token).copied(),
+            WatchFact::Created { .. } | WatchFact::Events { .. } => self.watches.get(&token).copied(),
             WatchFact::Ended(_) => self.watches.remove(&token),
         }
     }

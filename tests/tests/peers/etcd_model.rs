@@ -252,7 +252,7 @@ fn our_history(model: &mut EtcdModel, start: Revision) -> Vec<String> {
     model.watch(Link::default(), WatchToken(1), &request, &mut facts);
     let told = facts.into_iter().filter_map(|(_, fact)| match fact {
         WatchFact::Events { events, .. } => Some(events),
-        WatchFact::Created | WatchFact::Ended(_) => None,
+        WatchFact::Created { .. } | WatchFact::Ended(_) => None,
     });
     told.flatten()
         .map(|event| match event {

@@ -3,7 +3,7 @@
 use super::{CYCLE, Page, Pages, RETRY, ReadError};
 use super::{Decision, Due, Moment, Progress, Read, Watch, order_range, range_response, start_watch};
 use crate::cluster::leases::{Expectation, Leases, Listed, Prefix, Verdict};
-use crate::etcd::{self, RangeResponse, Refusal, WatchEnd, WatchEvent};
+use crate::etcd::{self, RangeResponse, Refusal, Revision, WatchEnd, WatchEvent};
 use crate::operation::Outcome;
 use crate::planted::{Bug, planted};
 
@@ -60,12 +60,13 @@ impl LeaseReader {
         matches!(self.activity, Activity::Idle)
     }
 
-    /// Orders a proof, or a full reading where a proof would not do, unless something is under way.
+    /// Orders a proof, or a full reading where a proof would not do, unless something is under way. Without a watch a proof says
+    /// nothing: the store may have been replaced by an older one and have grown since.
     pub(in crate::cluster) fn read(&mut self, now: Moment, out: &mut Vec<Decision>) {
         match self.activity {
             Activity::Listing(_) | Activity::Proving { .. } => {}
             Activity::Idle => match self.leases.proof() {
-                Some((request, expected)) if !self.distrusted => {
+                Some((request, expected)) if !self.distrusted && self.watch == Watch::Up => {
                     order_range(Read::Proof(self.leases.prefix().source()), request, out);
                     self.due = None;
                     self.activity = Activity::Proving { ordered: now, expected };
@@ -78,7 +79,7 @@ impl LeaseReader {
     /// Begins a full reading. The watch, if there is one, is replaced by one that begins after the reading.
     fn list(&mut self, now: Moment, out: &mut Vec<Decision>) {
         let source = self.leases.prefix().source();
-        if self.watch == Watch::Up {
+        if matches!(self.watch, Watch::Up | Watch::Ordered) {
             out.push(Decision::CancelWatch { source });
             self.watch = Watch::Ending;
         }
@@ -185,9 +186,32 @@ impl LeaseReader {
         }
     }
 
+    /// The watch stands. In a store that is behind the listing it would be silent until that has grown, and nothing would show
+    /// what has changed by then: the prefix is read again, with another watch.
+    pub(in crate::cluster) fn on_watch_created(&mut self, now: Moment, revision: Revision) {
+        match self.watch {
+            Watch::Ordered if self.leases.next_revision().is_some_and(|next| next <= revision.saturating_add(1)) => {
+                self.watch = Watch::Up;
+            }
+            Watch::Ordered => {
+                self.distrusted = true;
+                self.retry(now);
+            }
+            Watch::Up | Watch::Ending | Watch::Down => {}
+        }
+    }
+
+    /// Looks at the source soon.
+    fn retry(&mut self, now: Moment) {
+        if matches!(self.activity, Activity::Idle) {
+            let retry = now.at + RETRY;
+            self.due = Some(self.due.map_or(retry, |due| due.min(retry)));
+        }
+    }
+
     pub(in crate::cluster) fn on_watch_events(&mut self, events: &[WatchEvent]) {
         match self.watch {
-            Watch::Up => {
+            Watch::Up | Watch::Ordered => {
                 self.compacted = false;
                 self.leases.on_events(events);
             }
@@ -203,19 +227,13 @@ impl LeaseReader {
             return;
         }
         self.distrusted = true;
-        let idle = matches!(self.activity, Activity::Idle);
         match end {
             WatchEnd::Compacted(_) if !self.compacted => {
                 self.compacted = true;
                 self.read(now, out);
             }
             // A watch that is compacted again before it told anything must not make readings chase each other.
-            WatchEnd::Compacted(_) | WatchEnd::Lost(_) | WatchEnd::Cancelled => {
-                if idle {
-                    let retry = now.at + RETRY;
-                    self.due = Some(self.due.map_or(retry, |due| due.min(retry)));
-                }
-            }
+            WatchEnd::Compacted(_) | WatchEnd::Lost(_) | WatchEnd::Cancelled => self.retry(now),
         }
     }
 

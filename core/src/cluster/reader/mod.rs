@@ -48,7 +48,9 @@ pub(super) enum Progress {
 enum Watch {
     /// None is open.
     Down,
-    /// Ordered, and not ended.
+    /// Ordered. Whether it reaches the store that was read is not known, or it does not.
+    Ordered,
+    /// It stands, in a store that has all that was read before.
     Up,
     /// Told to end; what it still tells is ignored.
     Ending,
@@ -60,7 +62,7 @@ type Due = Option<Monotonic>;
 fn start_watch(source: Source, keys: Keys, start_revision: Revision, out: &mut Vec<Decision>) -> Watch {
     let start_revision = if planted(Bug::WatchFromNow) { 0 } else { start_revision };
     out.push(Decision::Watch { source, request: WatchRequest { keys, start_revision } });
-    Watch::Up
+    Watch::Ordered
 }
 
 fn order_range(read: Read, request: RangeRequest, out: &mut Vec<Decision>) {

@@ -53,6 +53,8 @@ pub(in crate::cluster) struct SnapshotReader {
     proven: Option<Monotonic>,
     activity: Activity,
     watch: Watch,
+    /// The first revision that the watch tells.
+    watched_from: Revision,
     /// The watch has told of a change at this revision, and no read was ordered since.
     changed: Option<Revision>,
     /// The last watch ended because of compaction before it told anything.
@@ -67,6 +69,7 @@ impl SnapshotReader {
             proven: None,
             activity: Activity::Idle,
             watch: Watch::Down,
+            watched_from: 0,
             changed: None,
             compacted: false,
             due: None,
@@ -98,10 +101,12 @@ impl SnapshotReader {
         matches!(self.activity, Activity::Idle)
     }
 
-    /// Orders a read, unless one is under way. When the key was read before, the value is asked for only if it is newer.
+    /// Orders a read, unless one is under way. When the key was read before, and a watch has stood since, the value is asked
+    /// for only if it is newer: without a watch the store may have been replaced by an older one and have grown.
     pub(in crate::cluster) fn read(&mut self, now: Moment, out: &mut Vec<Decision>) {
         if self.is_idle() {
-            let unchanged_since = self.last_put().map(|(mod_revision, revision, _)| (mod_revision, revision));
+            let known = self.last_put().filter(|_| self.watch == Watch::Up);
+            let unchanged_since = known.map(|(mod_revision, revision, _)| (mod_revision, revision));
             self.order(now, unchanged_since, out);
         }
     }
@@ -142,13 +147,13 @@ impl SnapshotReader {
             return SnapshotStep::Read(self.learned(now, ordered, known, out));
         }
         match known {
-            Some(known) if answer.revision >= known => {
+            Some(known) if answer.revision >= known && self.watch == Watch::Up => {
                 if let Some(known) = &mut self.known {
                     known.revision = answer.revision;
                 }
                 SnapshotStep::Read(self.proven_by(now, ordered, answer.revision, out))
             }
-            // The store was replaced by an older one: "nothing newer" says nothing about it.
+            // The store was replaced by an older one, or may have been: "nothing newer" says nothing about it.
             Some(_) => {
                 self.order(now, None, out);
                 SnapshotStep::Read(Progress::Pending)
@@ -212,7 +217,21 @@ impl SnapshotReader {
     fn watch_from(&mut self, revision: Revision, out: &mut Vec<Decision>) {
         if self.watch == Watch::Down {
             let keys = Keys::One(Bytes::from_static(KEY));
-            self.watch = start_watch(Source::Snapshot, keys, revision.saturating_add(1), out);
+            self.watched_from = revision.saturating_add(1);
+            self.watch = start_watch(Source::Snapshot, keys, self.watched_from, out);
+        }
+    }
+
+    /// The watch stands. In a store that is behind what was read it would be silent until that has grown: another one follows
+    /// the next read.
+    pub(in crate::cluster) fn on_watch_created(&mut self, revision: Revision, out: &mut Vec<Decision>) {
+        match self.watch {
+            Watch::Ordered if self.watched_from <= revision.saturating_add(1) => self.watch = Watch::Up,
+            Watch::Ordered => {
+                out.push(Decision::CancelWatch { source: Source::Snapshot });
+                self.watch = Watch::Ending;
+            }
+            Watch::Up | Watch::Ending | Watch::Down => {}
         }
     }
 

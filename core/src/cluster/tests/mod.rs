@@ -185,7 +185,9 @@ impl Bench {
             panic!("{token:?} has ended")
         };
         match fact {
-            WatchFact::Created => self.call(|cluster, ctx, out| cluster.on_watch_created(ctx, source, out)),
+            WatchFact::Created { revision } => {
+                self.call(|cluster, ctx, out| cluster.on_watch_created(ctx, source, revision, out));
+            }
             WatchFact::Events { revision, events } => {
                 self.call(|cluster, ctx, out| cluster.on_watch_events(ctx, source, revision, &events, out));
             }

@@ -463,6 +463,72 @@ fn a_replaced_store_is_read_whole() {
     assert_eq!([bench.owner(0), bench.owner(1)], [Owner::Nobody, broker("restored:1")]);
 }
 
+/// A store at an old state that grows, while what was ordered of the one before it is still on its way.
+#[test]
+fn a_watch_that_reaches_an_older_store_proves_nothing() {
+    let mut bench = Bench::new(&[]);
+    bench.put(SNAPSHOT, TWO_BROKERS);
+    bench.put(&Bench::lease(0), "0");
+    (0..20).for_each(|_| bench.put("/other", "x"));
+    let read = bench.etcd.revision();
+    bench.call(|cluster, ctx, out| cluster.start(ctx, out));
+    while !bench.orders.is_empty() || !bench.jobs.is_empty() {
+        if bench.orders.is_empty() {
+            bench.compute();
+        } else {
+            bench.serve(0);
+            bench.deliver(0);
+        }
+    }
+    assert_eq!(bench.watches.len(), 3, "all of them are on their way");
+
+    bench.facts.clear();
+    bench.etcd = EtcdModel::new();
+    bench.put(SNAPSHOT, r#"{"Brokers":[{"NodeID":1,"Host":"restored","Port":1}],"Topics":[{"Topic":"orders"}]}"#);
+    bench.put(&Bench::lease(0), "0");
+    for (source, token) in bench.watches.clone() {
+        let keys = match source {
+            Source::Snapshot => Keys::One(SNAPSHOT.into()),
+            Source::PartitionLeases => Keys::prefix("/kafscale/partition-leases/"),
+            Source::GroupLeases => Keys::prefix("/kafscale/group-leases/"),
+        };
+        let request = etcd::WatchRequest { keys, start_revision: read + 1 };
+        bench.etcd.watch(Link::default(), token, &request, &mut bench.facts);
+    }
+    bench.put(&Bench::lease(0), "1");
+    (0..40).for_each(|_| bench.put("/other", "x"));
+    assert!(bench.etcd.revision() > read);
+    bench.pass(secs(12));
+    assert_eq!(bench.cluster.brokers(), [Address::new("restored:1")]);
+    assert_eq!(bench.owner(0), broker("restored:1"));
+}
+
+/// A store is replaced while it is watched, and has grown past what was read when somebody looks again.
+#[test]
+fn a_lost_watch_leaves_nothing_to_compare_with() {
+    [true, false].into_iter().for_each(a_watch_is_lost);
+}
+
+/// The end is told before the next read is ordered, or while that is under way.
+fn a_watch_is_lost(before: bool) {
+    let mut bench = Bench::settled();
+    bench.put(SNAPSHOT, r#"{"Brokers":[{"NodeID":0,"Host":"lost","Port":1}]}"#);
+    bench.run();
+    let read = bench.etcd.revision();
+    let watches = bench.watches.clone();
+    bench.etcd = EtcdModel::new();
+    bench.put(SNAPSHOT, TWO_BROKERS);
+    while bench.etcd.revision() <= read {
+        bench.put("/other", "x");
+    }
+    bench.facts.extend(watches.into_values().map(|token| (token, WatchFact::Ended(WatchEnd::Lost("cut".into())))));
+    if before {
+        bench.run();
+    }
+    bench.pass(secs(12));
+    assert_eq!(bench.cluster.brokers(), [Address::new("zero:9092"), Address::new("one:9092")]);
+}
+
 #[test]
 fn static_backends_are_used_without_limit() {
     let mut bench = Bench::new(&["a:1", "b:1"]);

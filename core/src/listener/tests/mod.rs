@@ -321,7 +321,9 @@ impl Bench {
             return;
         };
         match fact {
-            WatchFact::Created => self.with_cluster(|cluster, ctx, out| cluster.on_watch_created(ctx, source, out)),
+            WatchFact::Created { revision } => {
+                self.with_cluster(|cluster, ctx, out| cluster.on_watch_created(ctx, source, revision, out));
+            }
             WatchFact::Events { revision, events } => {
                 self.with_cluster(|cluster, ctx, out| cluster.on_watch_events(ctx, source, revision, &events, out));
             }

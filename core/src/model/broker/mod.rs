@@ -281,7 +281,7 @@ impl BrokerModel {
             Input::EtcdWatched { token, fact } => {
                 if self.watch == Some(token) {
                     match fact {
-                        WatchFact::Created => {}
+                        WatchFact::Created { .. } => {}
                         WatchFact::Events { events, .. } if events.is_empty() => {}
                         WatchFact::Events { .. } => self.read_snapshot(effects),
                         WatchFact::Ended(_) => {

@@ -73,7 +73,7 @@ impl Etcd {
         self.facts
             .drain(..)
             .map(|(WatchToken(token), fact)| match fact {
-                WatchFact::Created => format!("{token} created"),
+                WatchFact::Created { .. } => format!("{token} created"),
                 WatchFact::Events { revision, events } => {
                     let events: Vec<String> = events.iter().map(text).collect();
                     format!("{token} at {revision}: {}", events.join(" "))

@@ -13,7 +13,10 @@ pub struct WatchToken(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchFact {
     /// It stands.
-    Created,
+    Created {
+        /// The store's revision.
+        revision: Revision,
+    },
     /// Changes in order, all that are known up to `revision`; none when only progress is reported.
     Events {
         /// The store's revision.
@@ -76,7 +79,7 @@ impl Watches {
             }
             if !watch.created_told {
                 watch.created_told = true;
-                facts.push((*token, WatchFact::Created));
+                facts.push((*token, WatchFact::Created { revision: store.revision() }));
             }
             // A watch that has been told everything stands above any compaction.
             if watch.next < store.compacted() {
