@@ -60,6 +60,10 @@ bugs! {
     /// and have no look at what is left.
     FirstPageIsAll = "first-page-is-all",
 
+    /// A block of producer ids whose reservation got no answer is used all the same, as if a request that is lost had
+    /// always been carried out. Allocators that move on after a time-out.
+    UnprovenBlockUsed = "unproven-block-used",
+
     // --- connections to brokers ---
 
     /// An I/O error after a request was handed over counts as not applied, so it is sent again. The Go proxy answered
@@ -74,6 +78,9 @@ bugs! {
     /// The answer to a request that was put into another version goes back as it came. Proxies that translate requests and
     /// forget that answers have versions, too.
     AnswerInAnotherVersion = "answer-in-another-version",
+    /// A batch that was put into another version and refused is said once more on the same connection, behind what was
+    /// sent since. Translators that retry by themselves and know nothing of order.
+    TranslatedRetryReordered = "translated-retry-reordered",
 
     // --- the Kafka listener ---
 
@@ -93,6 +100,12 @@ bugs! {
     /// Null record sets of Fetch answers reach the client. KafScale brokers send them for empty partitions, and librdkafka
     /// complains about each.
     NullRecordsPassed = "null-records-passed",
+    /// What a broker says of the current leader in its answers reaches the client, which then goes there. Proxies that
+    /// pass tagged fields on (KIP-951).
+    HintLetThrough = "hint-let-through",
+    /// While a group settles the proxy joins again with the member id that its client had, so each try leaves a member
+    /// behind that gets partitions and reads none. Clients of KafScale that join anew after REBALANCE_IN_PROGRESS.
+    MemberIdLost = "member-id-lost",
 
     /// A batch that waits to be sent again is forgotten when its partition is gone by then: its client waits for ever. Retries
     /// that leave an item out once it leads nowhere.

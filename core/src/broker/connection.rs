@@ -76,6 +76,9 @@ struct InFlight<R> {
     reply_to: R,
     /// Set when it was put into another version.
     turned: Option<Turned>,
+    /// As it was said, for a planted bug.
+    #[cfg(planted_bugs)]
+    said: Bytes,
     /// Offset of its first byte among all bytes written.
     begin: u64,
     deadline: Monotonic,
@@ -289,12 +292,16 @@ impl<R> Connection<R> {
         };
         let begin = self.written;
         self.written += bytes.len() as u64;
+        #[cfg(planted_bugs)]
+        let said = bytes.clone();
         out.push(Event::Write(bytes));
         if request.answered {
             self.in_flight.push_back(InFlight {
                 correlation_id: request.correlation_id,
                 reply_to: request.reply_to,
                 turned,
+                #[cfg(planted_bugs)]
+                said,
                 begin,
                 deadline: request.deadline,
             });
@@ -330,6 +337,10 @@ impl<R> Connection<R> {
         if correlation_id != expected && !planted(Bug::CorrelationUnchecked) {
             return Err(format!("correlation id {correlation_id} where {expected} is due"));
         }
+        #[cfg(planted_bugs)]
+        if self.says_again(&frame, out) {
+            return Ok(());
+        }
         if let Some(request) = self.in_flight.front() {
             let frame = match request.turned {
                 None => frame,
@@ -339,6 +350,22 @@ impl<R> Connection<R> {
             out.extend(self.in_flight.pop_front().map(|request| Event::Answered { reply_to: request.reply_to, frame }));
         }
         Ok(())
+    }
+
+    /// Sends a refused batch that was put into another version once more, behind what was sent since.
+    #[cfg(planted_bugs)]
+    fn says_again(&mut self, frame: &[u8], out: &mut Vec<Event<R>>) -> bool {
+        let others_follow = self.in_flight.len() > 1;
+        let once_more = |request: &mut InFlight<R>| {
+            let refused = request.turned.is_some_and(|turned| turned.is_refused_batch(frame));
+            refused && others_follow && !request.said.is_empty() && planted(Bug::TranslatedRetryReordered)
+        };
+        let Some(mut request) = self.in_flight.pop_front_if(once_more) else { return false };
+        request.begin = self.written;
+        self.written += request.said.len() as u64;
+        out.push(Event::Write(std::mem::take(&mut request.said)));
+        self.in_flight.push_back(request);
+        true
     }
 
     fn close(&mut self, reason: CloseReason, out: &mut Vec<Event<R>>) {

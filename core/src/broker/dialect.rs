@@ -100,6 +100,19 @@ impl Turned {
         let Self { api, asked, said } = self;
         turn_answer(api, &frame.freeze(), said, asked)
     }
+
+    /// Whether this answer, whole frame, refuses all batches of a Produce.
+    #[cfg(planted_bugs)]
+    pub(crate) fn is_refused_batch(self, frame: &[u8]) -> bool {
+        let frame = Bytes::copy_from_slice(frame);
+        let Ok((_, body_at)) = ResponseHeader::decode(&frame, self.api, self.said) else { return false };
+        let response = crate::kafka::ProduceResponse::decode(&frame.slice(body_at..), self.said);
+        self.api == ApiKey::Produce
+            && response.is_ok_and(|response| {
+                let mut batches = response.responses.iter().flat_map(|topic| &topic.partition_responses);
+                batches.all(|batch| batch.error_code == ErrorCode::NOT_LEADER_OR_FOLLOWER)
+            })
+    }
 }
 
 /// The versions that can be put into each other by their fields alone. Produce below 3 holds other records, ListOffsets 0

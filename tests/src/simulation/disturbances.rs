@@ -15,6 +15,8 @@ use super::scenario::{BROKERS, FaultKind, TOPICS};
 use crate::world::{S3Fault, S3Verb, World};
 
 const FATES: [Fate; 3] = [Fate::Refused, Fate::ReplyLost, Fate::RequestLost];
+/// What brokers call themselves in tagged fields.
+const INNER_HOST: &str = "broker-inner";
 const DELAYS_MS: [u64; 4] = [0, 200, 2_000, 6_000];
 const VERBS: [S3Verb; 7] =
     [S3Verb::Put, S3Verb::Create, S3Verb::Part, S3Verb::Complete, S3Verb::Abort, S3Verb::Delete, S3Verb::Get];
@@ -37,6 +39,8 @@ enum End {
     Files,
     Snapshot,
     Topic(usize, TopicChange),
+    /// This lease is taken away.
+    Lease(String),
 }
 
 /// Faults that last.
@@ -135,6 +139,7 @@ impl Disturbances {
             End::Trouble => world.s3.model.trouble = Trouble::None,
             End::Files => world.faults.break_files(false),
             End::Snapshot => self.operator.hide_brokers(world, false),
+            End::Lease(ref key) => take_lease(world, key.clone()),
             End::Topic(topic, change) => self.operator.end(world, topic, change),
         }
     }
@@ -150,12 +155,16 @@ impl Disturbances {
         match kind {
             FaultKind::LeaseMoves => {
                 let key = partition_key(who, how);
-                world.change_etcd(|etcd, facts| match how % 4 {
-                    0 => {
-                        etcd.model.delete(&Keys::One(key.into()), facts);
+                match how % 4 {
+                    0 => take_lease(world, key),
+                    other => {
+                        let owner = (other - 1).to_string();
+                        world.change_etcd(|etcd, facts| etcd.model.put(key.clone(), owner, facts));
+                        if how.is_multiple_of(3) {
+                            self.until(world, lasts, End::Lease(key));
+                        }
                     }
-                    other => etcd.model.put(key, (other - 1).to_string(), facts),
-                });
+                }
             }
             FaultKind::BrokerCrashes => {
                 world.judges.routing.broker_disturbed(broker, true, now);
@@ -251,6 +260,7 @@ impl Disturbances {
                 self.operator.change(world, topic, change);
                 self.until(world, lasts, End::Topic(topic, change));
             }
+            FaultKind::LeaderHints => (0..3).for_each(|_| world.broker(broker).inject(Fault::LeaderHints(INNER_HOST))),
             FaultKind::ReplicaShutdowns => {
                 let replica = who as usize % world.replicas();
                 world.end_replica(replica);
@@ -279,6 +289,10 @@ impl Disturbances {
             self.until(world, lasts, End::ReplicaEtcd(shards));
         }
     }
+}
+
+fn take_lease(world: &mut World, key: String) {
+    world.change_etcd(|etcd, facts| etcd.model.delete(&Keys::One(key.into()), facts));
 }
 
 fn inject(world: &mut World, broker: usize, fault: Fault) {

@@ -3,17 +3,18 @@
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use kafscale_proxy_core::Monotonic;
 use kafscale_proxy_core::inputs::ClientId;
 use kafscale_proxy_core::kafka::{
     CreatableTopic, CreateTopicsRequest, CreateTopicsResponse, ErrorCode, FetchPartition, FetchRequest, FetchResponse,
-    FetchTopic, FindCoordinatorRequest, FindCoordinatorResponse, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest,
-    JoinGroupRequestProtocol, JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, ListOffsetsPartition,
-    ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic, MemberIdentity, MetadataRequest, MetadataResponse,
-    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse,
-    OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse, PartitionProduceData, ProduceRequest,
-    ProduceResponse, Record, Request, Str, SyncGroupRequest, SyncGroupResponse, TopicProduceData, batches, build_batch,
+    FetchTopic, FindCoordinatorRequest, FindCoordinatorResponse, HeartbeatRequest, HeartbeatResponse,
+    InitProducerIdRequest, InitProducerIdResponse, JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse,
+    LeaveGroupRequest, LeaveGroupResponse, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse,
+    ListOffsetsTopic, MemberIdentity, MetadataRequest, MetadataResponse, OffsetCommitRequest,
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse, OffsetFetchRequest,
+    OffsetFetchRequestTopic, OffsetFetchResponse, PartitionProduceData, ProduceRequest, ProduceResponse, Record,
+    Request, Str, SyncGroupRequest, SyncGroupResponse, TopicProduceData, batches, build_batch,
 };
 
 use super::scenario::{Ask, TOPICS};
@@ -35,6 +36,7 @@ enum Asked {
     ListOffsets { partitions: Vec<(String, i32)> },
     Metadata,
     FindCoordinator,
+    ProducerId,
     JoinGroup,
     SyncGroup,
     Heartbeat,
@@ -133,11 +135,12 @@ impl KafkaActor {
                 let request = FindCoordinatorRequest { key: group_id, ..FindCoordinatorRequest::default() };
                 self.send(world, 0..=3, &request, Asked::FindCoordinator);
             }
+            Ask::ProducerId => {
+                self.send(world, 0..=4, &InitProducerIdRequest::default(), Asked::ProducerId);
+            }
             Ask::JoinGroup => {
-                let protocol = JoinGroupRequestProtocol {
-                    name: Str::from_static("range"),
-                    metadata: Bytes::from_static(&[0; 10]),
-                };
+                let metadata = subscription(&format!("client {} request {}", self.id.0, self.requests));
+                let protocol = JoinGroupRequestProtocol { name: Str::from_static("range"), metadata };
                 let request = JoinGroupRequest {
                     group_id,
                     session_timeout_ms: 10_000,
@@ -352,6 +355,14 @@ impl KafkaActor {
                 }
                 learned.others += 1;
             }
+            Asked::ProducerId => {
+                let answer: InitProducerIdResponse = world.try_take_answer(id, version)?;
+                learned.others += 1;
+                if answer.error_code == ErrorCode::NONE {
+                    let fault = world.judges.producer_ids.given(answer.producer_id, &world.etcd.model);
+                    return fault.map_or(Ok(()), Err);
+                }
+            }
             Asked::JoinGroup => {
                 let answer: JoinGroupResponse = world.try_take_answer(id, version)?;
                 if answer.error_code == ErrorCode::NONE {
@@ -378,6 +389,14 @@ impl KafkaActor {
     }
 }
 
+/// A subscription of version 0 to no topic, with data of the user: no two requests have the same.
+fn subscription(user_data: &str) -> Bytes {
+    let mut bytes = BytesMut::zeroed(6);
+    bytes.put_i32(i32::try_from(user_data.len()).expect("a short text"));
+    bytes.put_slice(user_data.as_bytes());
+    bytes.freeze()
+}
+
 /// What was read stands in the log like that.
 fn fetched(
     world: &World,
@@ -397,6 +416,9 @@ fn fetched(
     for topic in &answer.responses {
         for one in &topic.partitions {
             learned.errors += u64::from(one.error_code != ErrorCode::NONE);
+            if one.current_leader.is_some() || one.preferred_read_replica != -1 {
+                return Err(format!("{}/{} is said to be elsewhere", topic.topic, one.partition_index));
+            }
             let Some(records) = &one.records else {
                 return Err(format!("a null record set for {}/{}", topic.topic, one.partition_index));
             };

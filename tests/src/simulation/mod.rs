@@ -15,7 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use kafscale_proxy_core::inputs::ClientId;
-use kafscale_proxy_core::{ClusterConfig, Config, LfsConfig, ListenerConfig, Monotonic, ShutdownConfig};
+use kafscale_proxy_core::{
+    ClusterConfig, Config, IdempotentProducers, LfsConfig, ListenerConfig, Monotonic, ShutdownConfig,
+};
 
 use disturbances::Disturbances;
 use http_clients::HttpActor;
@@ -192,6 +194,7 @@ fn config() -> Config {
         dial_timeout: Duration::from_secs(2),
         connect_total: Duration::from_secs(6),
         page_keys: 2,
+        idempotent_producers: IdempotentProducers::Accept,
         ..ClusterConfig::default()
     };
     let shutdown = ShutdownConfig { grace: Duration::from_secs(1), drain: Duration::from_secs(8) };

@@ -68,11 +68,13 @@ pub enum FaultKind {
     TopicChanges,
     /// A replica is asked to end, and another process takes its place.
     ReplicaShutdowns,
+    /// A broker names itself in the tagged fields of its next answer.
+    LeaderHints,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::LeaseMoves,
         Self::BrokerCrashes,
         Self::BrokerSilence,
@@ -93,6 +95,7 @@ impl FaultKind {
         Self::EmptySnapshots,
         Self::TopicChanges,
         Self::ReplicaShutdowns,
+        Self::LeaderHints,
     ];
 }
 
@@ -127,6 +130,8 @@ pub enum Ask {
     Metadata,
     /// FindCoordinator.
     FindCoordinator,
+    /// InitProducerId, without transactions.
+    ProducerId,
     /// JoinGroup.
     JoinGroup,
     /// SyncGroup, with what the client learned when it joined.
@@ -409,7 +414,7 @@ fn draw_ask(choices: &mut Choices) -> Ask {
         7..=8 => Ask::Fetch { partitions, max_wait_ms: choices.pick(&[0, 100, 500, 3_000]) },
         9 => Ask::ListOffsets { partitions },
         10 => Ask::Metadata,
-        11 => Ask::FindCoordinator,
+        11 => choices.pick(&[Ask::FindCoordinator, Ask::ProducerId]),
         12 => Ask::JoinGroup,
         13 => Ask::SyncGroup,
         14 => Ask::Heartbeat,

@@ -8,6 +8,7 @@ use kafscale_proxy_core::inputs::{self, BrokerConnectionId, ConnectError, Exchan
 use kafscale_proxy_core::model::broker::{self, ConnectionId};
 use kafscale_proxy_core::{Effect, Effects, Input, OperationId, effects, s3};
 
+use super::invariants::names_a_broker;
 use super::kafka_client::HeldBack;
 use super::processes::BrokerProcess;
 use super::{Event, FIN, HOP, S3Fault, Watcher, World};
@@ -51,6 +52,9 @@ impl World {
                 if self.clients.get(&client).is_some_and(|open| open.machine.was_closed_by_proxy()) {
                     let fault = format!("{client:?} is written to after it was closed");
                     self.judges.violated("answers", self.timeline.now().monotonic, fault);
+                }
+                if let Some(fault) = names_a_broker(&bytes) {
+                    self.judges.violated("hints", self.timeline.now().monotonic, fault);
                 }
                 // One that has vanished takes nothing more.
                 if let Some(open) = self.clients.get_mut(&client).filter(|open| !open.machine.is_closed()) {

@@ -89,7 +89,7 @@ pub(crate) fn is_presentable(response: &FetchResponse) -> bool {
     response.session_id == 0
         && response.responses.iter().flat_map(|topic| &topic.partitions).all(|data| {
             (data.records.is_some() || planted(Bug::NullRecordsPassed))
-                && data.current_leader.is_none()
+                && (data.current_leader.is_none() || planted(Bug::HintLetThrough))
                 && data.preferred_read_replica == -1
         })
 }
@@ -97,7 +97,9 @@ pub(crate) fn is_presentable(response: &FetchResponse) -> bool {
 /// What a client of this version may see of a broker's partition: no null record set, no hint at brokers that it does
 /// not know, no codes and no compression that came after its version.
 pub(crate) fn presented(version: i16, mut data: PartitionData) -> PartitionData {
-    data.current_leader = None;
+    if !planted(Bug::HintLetThrough) {
+        data.current_leader = None;
+    }
     data.preferred_read_replica = -1;
     let records = data.records.take().unwrap_or_default();
     if version < ZSTD && has_zstd(&records) {

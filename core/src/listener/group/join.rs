@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::kafka::{ErrorCode, JoinGroupRequest, JoinGroupResponse, Message, Refuse, Str};
 use crate::listener::bridge::Bridge;
 use crate::listener::request::{Part, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
+use crate::planted::{Bug, planted};
 use crate::time::Monotonic;
 
 /// Time beyond the rebalance timeout that a coordinator has.
@@ -120,7 +121,8 @@ impl JoinGroup {
     }
 
     fn hold(&mut self, ctx: &Context<'_>, response: &JoinGroupResponse, steps: &mut Vec<Step>) {
-        if !response.member_id.is_empty() && response.member_id != self.request.member_id {
+        let is_new = !response.member_id.is_empty() && response.member_id != self.request.member_id;
+        if is_new && !planted(Bug::MemberIdLost) {
             self.request.member_id = response.member_id.detached();
             self.unchanged = false;
         }

@@ -6,10 +6,13 @@ mod deletes;
 mod endings;
 mod freshness;
 mod half_requests;
+mod hints;
 mod leftovers;
 mod listing;
+mod members;
 mod order;
 mod owners;
+mod producer_ids;
 mod records;
 mod routing;
 mod topics;
@@ -30,10 +33,13 @@ pub use deletes::Deletes;
 pub use endings::Endings;
 pub use freshness::Freshness;
 pub use half_requests::HalfRequests;
+pub(in crate::world) use hints::names_a_broker;
 pub use leftovers::leftovers;
 pub use listing::Listing;
+pub use members::Members;
 pub use order::{BatchId, Order};
 pub use owners::Owners;
+pub use producer_ids::ProducerIds;
 pub use records::Records;
 pub use routing::Routing;
 pub use topics::Topics;
@@ -87,6 +93,10 @@ pub struct Judges {
     pub endings: Endings,
     /// Memory for requests that are not whole.
     pub half_requests: HalfRequests,
+    /// Ids of producers.
+    pub producer_ids: ProducerIds,
+    /// Member ids while groups settle.
+    pub members: Members,
     topic_names: asked::TopicNames,
     violations: Vec<Violation>,
     effects_most: usize,
@@ -110,6 +120,8 @@ impl Judges {
             topics: Topics::new(ttl),
             endings: Endings::default(),
             half_requests: HalfRequests::new(frame_memory_bytes),
+            producer_ids: ProducerIds::default(),
+            members: Members::default(),
             topic_names: names.collect(),
             violations: Vec::new(),
             effects_most: 0,
@@ -149,8 +161,11 @@ impl Judges {
         if let Some(fault) = self.half_requests.told(shard, input) {
             self.violated("memory for requests", now, fault);
         }
-        if let Input::Broker(inputs::Broker::Closed { connection, .. }) = input {
-            self.order.connection_ended((shard, *connection));
+        if let Input::Broker(input) = input {
+            self.members.told(shard, input);
+            if let inputs::Broker::Closed { connection, .. } = input {
+                self.order.connection_ended((shard, *connection));
+            }
         }
         if let Input::Etcd(input) = input {
             self.watches.told(shard, input);
@@ -252,6 +267,12 @@ impl Judges {
                 // judged with partitions, where a wrong broker would do harm.
                 if let Some(fault) = self.freshness.of_snapshot(shard, now) {
                     self.violated("freshness", now, format!("{api:?} is sent; {fault}"));
+                }
+                if api == Some(ApiKey::JoinGroup)
+                    && let Some(fault) =
+                        self.members.written((shard, connection), header.correlation_id, version, &body)
+                {
+                    self.violated("members", now, fault);
                 }
             }
             Some(_) | None => {}
