@@ -78,7 +78,7 @@ pub enum Fault {
     Refuse(u16),
     /// Carried out so much later.
     Delay(Duration),
-    /// Its body is read up to [`PAUSE_AFTER`], and the rest of it so much later.
+    /// The first 64 KiB of its body are read, and the rest so much later.
     PauseReading(Duration),
     /// The connection breaks before it is carried out.
     CutBefore,
