@@ -235,7 +235,7 @@ impl Default for LfsConfig {
             max_blob_bytes: Some(5 << 30),
             chunk_bytes: 5 * MIB,
             single_put_below_bytes: 5 * MIB,
-            parts_in_flight: 3,
+            parts_in_flight: 5,
             upload_memory_bytes: 256 * MIB,
             checksum_algorithm: crate::lfs::checksum::Algorithm::Sha256,
             topic_max_length: 249,

@@ -407,7 +407,7 @@ pub const SETTINGS: &[Setting] = &[
         "KAFSCALE_LFS_PROXY_PARTS_IN_FLIGHT",
         "lfs-parts-in-flight",
         "COUNT",
-        "3",
+        "5",
         "Parts of one upload that are sent at once",
     )
     .at_most(10_000),
