@@ -19,6 +19,11 @@ use crate::time::Monotonic;
 /// Answers up to this size take no room, bytes.
 pub(super) const LARGE: usize = 64 * 1024;
 
+/// The room that an answer of so many bytes takes.
+pub(super) const fn room_of(bytes: usize) -> usize {
+    if bytes > LARGE { bytes } else { 0 }
+}
+
 /// How long what was written counts, if the driver does not say that the client does not take it.
 const LEAVING: Duration = Duration::from_millis(10);
 
@@ -98,30 +103,30 @@ impl AnswerMemory {
         }
     }
 
-    /// An answer has come whole before it was known how large it is, or although its client waits: it is there, so it
-    /// counts, and its client waits no more. Says whether it did.
-    pub(super) fn come(&mut self, client: ClientId, unclaimed: usize) -> bool {
-        match self.shares.get_mut(&client) {
+    /// An answer has come whole. So many bytes were claimed for it, none if it came before its length was known; what it
+    /// holds may be more or less, for it may have been put into another version since. It is there, so it counts, and
+    /// its client waits no more. Says whether it did.
+    pub(super) fn come(&mut self, client: ClientId, claimed: usize, holds: usize) -> bool {
+        if claimed == 0 && holds == 0 {
+            return false;
+        }
+        let (bytes, waited) = match self.shares.remove(&client) {
             Some(Share::Holding { bytes }) => {
-                *bytes += unclaimed;
-                self.taken += unclaimed;
-                false
+                self.taken -= bytes;
+                (bytes, false)
             }
             Some(Share::Waiting { turn, bytes }) => {
-                let (turn, bytes) = (*turn, *bytes + unclaimed);
                 self.line.remove(&turn);
-                self.shares.insert(client, Share::Holding { bytes });
-                self.taken += bytes;
-                true
+                (bytes, true)
             }
-            None => {
-                if unclaimed > 0 {
-                    self.shares.insert(client, Share::Holding { bytes: unclaimed });
-                    self.taken += unclaimed;
-                }
-                false
-            }
+            None => (0, false),
+        };
+        let bytes = bytes - claimed + holds;
+        if bytes > 0 {
+            self.taken += bytes;
+            self.shares.insert(client, Share::Holding { bytes });
         }
+        waited
     }
 
     /// The next client that need not wait any more.
@@ -280,7 +285,7 @@ mod tests {
         let mut memory = AnswerMemory::new(MIB);
         assert!(memory.claim(at(0), A, 1000 * KIB));
         assert!(!memory.claim(at(0), B, 300 * KIB) && !memory.claim(at(0), B, 200 * KIB));
-        assert!(memory.come(B, 0), "one has come all the same");
+        assert!(memory.come(B, 300 * KIB, 300 * KIB), "one has come all the same");
         assert_eq!((memory.taken(), memory.awaits(B)), (1500 * KIB, false));
         memory.give_back(B, 500 * KIB);
         assert!(!memory.claim(at(0), C, 300 * KIB));

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::input::{self, BrokerConnectionId, ClientId};
 use crate::kafka::Splitter;
 use crate::listener::admit::{Admission, admit};
-use crate::listener::answer_memory::LARGE;
+use crate::listener::answer_memory::room_of;
 use crate::listener::from_memory::FromMemory;
 use crate::listener::pool::{Outbound, Pool, PoolEvent, Ticket, Wires};
 use crate::listener::produce::{ProduceSteps, Producer};
@@ -496,8 +496,8 @@ impl Client {
     /// A large answer stays with its request until that is answered; one that nobody waits for is dropped.
     fn hold_answer(&mut self, env: &mut Env<'_, '_>, position: Option<usize>, result: &PartResult) {
         let bytes = match result {
-            PartResult::Answered { frame, .. } if frame.len() > LARGE => frame.len(),
-            PartResult::Answered { .. } | PartResult::NotSent | PartResult::Lost { .. } => return,
+            PartResult::Answered { frame, .. } => room_of(frame.len()),
+            PartResult::NotSent | PartResult::Lost { .. } => 0,
         };
         match position.map(|position| &mut self.slots[position]) {
             Some(slot) if matches!(slot.state, State::Producing | State::Running(_)) => slot.answers += bytes,

@@ -15,14 +15,14 @@ use crate::cluster::Address;
 use crate::context::Context;
 use crate::input::{self, BrokerConnectionId, ClientId};
 use crate::listener::RequestId;
-use crate::listener::answer_memory::{AnswerMemory, LARGE};
+use crate::listener::answer_memory::{AnswerMemory, room_of};
 use crate::listener::request::{Decision, Part, PartResult, Target};
 use crate::listener::search::{Next, Search};
 use crate::time::Monotonic;
 use crate::timers::Timer;
 
-/// Longest answer that is accepted of a broker, bytes: the most that a peer that is no broker can make us hold. Below the longest frame there can be,
-/// for it may have to be encoded anew in a version that takes more room.
+/// Longest answer that is accepted of a broker, bytes: the most that a peer that is no broker can make us hold. Below the
+/// longest frame there can be, for it may have to be encoded anew in a version that takes more room.
 const ANSWER_MAX_BYTES: usize = 1 << 30;
 
 /// What an answer is for.
@@ -202,7 +202,10 @@ impl Pool {
     /// Takes room for the answer in front of a connection, if it is large. Without room the connection is not read.
     fn claim_room(&mut self, now: Monotonic, id: BrokerConnectionId, wires: &mut Wires<'_>) {
         let Some(broker) = self.brokers.get_mut(&id).filter(|broker| broker.claimed == 0) else { return };
-        let Some(bytes) = broker.connection.announced().filter(|bytes| *bytes > LARGE) else { return };
+        let bytes = broker.connection.announced().map_or(0, room_of);
+        if bytes == 0 {
+            return;
+        }
         broker.claimed = bytes;
         if !wires.answers.claim(now, self.client, bytes) {
             broker.unread = Some(now);
@@ -416,10 +419,8 @@ impl Pool {
                 Event::Silent { reply_to } => wires.events.push_back(PoolEvent::Silent { ticket: reply_to }),
                 Event::SilentLost => wires.events.push_back(PoolEvent::SilentLost),
                 Event::Answered { reply_to, frame } => {
-                    if frame.len() > LARGE {
-                        let unclaimed = frame.len() - mem::take(&mut broker.claimed);
-                        waits_no_more |= wires.answers.come(self.client, unclaimed);
-                    }
+                    let claimed = mem::take(&mut broker.claimed);
+                    waits_no_more |= wires.answers.come(self.client, claimed, room_of(frame.len()));
                     let address = broker.connection.address().clone();
                     let result = PartResult::Answered { address, frame };
                     wires.events.push_back(PoolEvent::Finished { ticket: reply_to, result });

@@ -179,3 +179,42 @@ fn a_paused_client_reads_its_brokers_again_only_when_both_reasons_are_over() {
     bench.run();
     assert!(!bench.socket(of_other).paused);
 }
+
+/// An answer in version 11 that is as long as this; in version 12 it is some bytes shorter.
+fn as_long_as(bytes: usize) -> Bytes {
+    let answer = |records: usize| {
+        let data = PartitionData { high_watermark: 1, records: Some(vec![b'x'; records].into()), ..Default::default() };
+        let topic = FetchableTopicResponse { topic: "t".into(), topic_id: [0; 16], partitions: vec![data] };
+        response_frame(1, 11, &FetchResponse { responses: vec![topic], ..FetchResponse::default() })
+    };
+    let around = answer(0).len();
+    let answer = answer(bytes - around);
+    assert_eq!(answer.len(), bytes);
+    answer
+}
+
+#[test]
+fn an_answer_that_is_shorter_in_the_version_asked_in_gives_all_of_its_room_back() {
+    use crate::listener::answer_memory::LARGE;
+    // Large as the broker sends it, and not large as the client gets it; then large as both.
+    for bytes in [LARGE + 1, 2 * LARGE] {
+        let mut bench = Bench::with(|config| config.listener.answer_memory_bytes = LIMIT);
+        bench.versions = vec![(ApiKey::Fetch, VersionRange::new(4, 11))];
+        let asked = FetchPartition { partition: 0, ..FetchPartition::default() };
+        let topic = FetchTopic { topic: "t".into(), topic_id: [0; 16], partitions: vec![asked] };
+        let request = FetchRequest { max_wait_ms: 500, min_bytes: 1, topics: vec![topic], ..FetchRequest::default() };
+        for _ in 0..2 {
+            bench.send(&frame(1, 12, &request));
+            let sent = as_long_as(bytes);
+            bench.reply("a:1", &sent[..BEGINNING]);
+            assert_eq!(bench.held(), bytes);
+            bench.reply("a:1", &sent[BEGINNING..]);
+            let got = bench.answer().expect("it is answered");
+            assert!(got.len() < bytes, "{} of {bytes}", got.len());
+            assert_eq!(bench.held(), 0);
+            bench.pass(Duration::from_millis(20));
+        }
+        bench.leave();
+        assert!(bench.listener.is_idle());
+    }
+}

@@ -23,8 +23,8 @@ use crate::context::Ids;
 use crate::input::ConnectError;
 use crate::kafka::{
     ApiKey, ErrorCode, Message, MetadataRequest, PartitionProduceData, PartitionProduceResponse, ProduceRequest,
-    ProduceResponse, Request, RequestHeader, ResponseHeader, TopicProduceData, TopicProduceResponse, build_batch,
-    request_frame, response_frame,
+    ProduceResponse, Request, RequestHeader, ResponseHeader, TopicProduceData, TopicProduceResponse, VersionRange,
+    build_batch, request_frame, response_frame,
 };
 use crate::model::Link;
 use crate::model::etcd::{EtcdModel, WatchFact, WatchFacts, WatchToken};
@@ -93,6 +93,8 @@ struct Bench {
     /// Questions that the listener asked.
     asked: Vec<Question>,
     stopped_accepting: bool,
+    /// What brokers speak where that is not as usual.
+    versions: Vec<(ApiKey, VersionRange)>,
 }
 
 impl Bench {
@@ -128,6 +130,7 @@ impl Bench {
             deaf: BTreeSet::new(),
             asked: Vec::new(),
             stopped_accepting: false,
+            versions: Vec::new(),
         };
         bench.put("/kafscale/metadata/snapshot", SNAPSHOT);
         bench.own(0, 0);
@@ -259,7 +262,7 @@ impl Bench {
                 }
             }
             Decision::WriteBroker { connection, bytes } if usual_broker::is_question(&bytes) => {
-                self.broker(input::Broker::Received { connection, bytes: usual_broker::versions() });
+                self.broker(input::Broker::Received { connection, bytes: usual_broker::versions_with(&self.versions) });
             }
             Decision::WriteBroker { connection, bytes } => {
                 let socket = self.socket(connection);
