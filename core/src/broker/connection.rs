@@ -282,10 +282,11 @@ impl<R> Connection<R> {
             Said::AsItWas(bytes) => (bytes, None),
             Said::Turned(bytes, turned) => (bytes, Some(turned)),
             Said::NotAtAll(answer) => {
-                let frame = answer.filter(|_| request.answered).map(BytesMut::from);
-                out.push(match frame {
-                    Some(frame) => Event::Answered { reply_to: request.reply_to, frame },
-                    None => Event::SilentLost,
+                let reply_to = request.reply_to;
+                out.push(match answer.map(BytesMut::from) {
+                    _ if !request.answered => Event::SilentLost,
+                    Some(frame) => Event::Answered { reply_to, frame },
+                    None => Event::Unanswered { reply_to, fate: Fate::NotApplied },
                 });
                 return;
             }
@@ -516,12 +517,18 @@ mod tests {
     #[test]
     fn what_the_broker_does_not_understand_is_answered_at_once() {
         let heartbeat = request_frame(7, None, 4, &HeartbeatRequest::default());
-        for (answered, event) in [(true, "answered 1 16"), (false, "silent lost")] {
+        // A frame whose body makes no sense has no answer, and is not sent either.
+        let senseless = heartbeat.slice(..heartbeat.len() - 3);
+        for (bytes, answered, event) in [
+            (&heartbeat, true, "answered 1 16"),
+            (&senseless, true, "unanswered 1 NotApplied"),
+            (&heartbeat, false, "silent lost"),
+        ] {
             let (mut connection, mut out) = (connection(), Vec::new());
             connection.connected(&mut out);
             connection.received(answer(3, b"\0\0\0\0\0\0"), &mut out);
             out.clear();
-            connection.send(Request { bytes: heartbeat.clone(), answered, ..request(7, 1) }, &mut out);
+            connection.send(Request { bytes: bytes.clone(), answered, ..request(7, 1) }, &mut out);
             assert_eq!(short(&out), [event]);
             assert_eq!(connection.oldest_deadline(), None, "nothing was sent");
         }

@@ -212,7 +212,8 @@ impl Publish {
         let deadline = call.ctx.now.monotonic + ANSWER;
         let facts = open.send(call, self.frame.clone(), CORRELATION_ID, deadline);
         self.enter(Phase::Sent);
-        facts.into_iter().fold(Published::Pending, |_, fact| self.on_link(call, link, fact))
+        // What is known at once was not sent: this broker has no version that can carry it.
+        if facts.is_empty() { Published::Pending } else { self.on_refused(call, link) }
     }
 
     fn on_answered(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, frame: BytesMut) -> Published {

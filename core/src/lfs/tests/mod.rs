@@ -261,9 +261,14 @@ impl Bench {
     }
 
     fn connected(&mut self) {
+        self.connected_to(usual_broker::versions());
+    }
+
+    /// As [`Bench::connected`], with a broker that answers this when it is asked what it speaks.
+    fn connected_to(&mut self, versions: BytesMut) {
         let connection = self.connection();
         self.broker(input::Broker::Connected { connection });
-        self.broker(input::Broker::Received { connection, bytes: usual_broker::versions() });
+        self.broker(input::Broker::Received { connection, bytes: versions });
     }
 
     fn connect_failed(&mut self) {

@@ -1,6 +1,7 @@
 //! What becomes of a stored blob when its record is published (lfs-http contract section 9).
 
 use super::*;
+use crate::kafka::{ApiKey, VersionRange};
 
 /// How one broker reacts to the record.
 #[derive(Clone, Copy)]
@@ -29,6 +30,23 @@ fn react(bench: &mut Bench, broker: Broker) {
         }
         Refuses => bench.connect_failed(),
     }
+}
+
+#[test]
+fn a_broker_that_cannot_be_told_has_written_nothing() {
+    let lacking = usual_broker::versions_with(&[(ApiKey::Produce, VersionRange::new(0, 2))]);
+    let mut bench = Bench::stored();
+    // The connection from before the upload is lost, and the next brokers have no version that carries the record.
+    bench.closed(0);
+    bench.generation(ONE, TopicGeneration::Absent);
+    for _ in 0..3 {
+        bench.connected_to(lacking.clone());
+        bench.pass(Duration::from_millis(500));
+    }
+    let log = bench.read();
+    assert!(!log.iter().any(|line| line.starts_with("write")), "{log:?}");
+    assert!(log.iter().any(|line| line.starts_with("delete")), "{log:?}");
+    assert_eq!(bench.lfs.stats().orphans, 0);
 }
 
 /// The keep-or-delete table, played through: reactions of the brokers in turn; deleted or not; orphans; the answer.
