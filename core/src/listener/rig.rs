@@ -283,7 +283,11 @@ impl Rig {
                         self.with(|ctx, cluster| cluster.on_finished(ctx, read, outcome, &mut decisions));
                     }
                     cluster::Decision::Answered { waiter: _, question, answer } => answers.push((question, answer)),
-                    cluster::Decision::Watch { .. } | cluster::Decision::CancelWatch { .. } => {}
+                    cluster::Decision::Watch { source, request: _ } => {
+                        let revision = self.revision;
+                        self.with(|ctx, cluster| cluster.on_watch_created(ctx, source, revision, &mut decisions));
+                    }
+                    cluster::Decision::CancelWatch { .. } => {}
                     cluster::Decision::Compute(_) => panic!("the rig's snapshots are small"),
                 }
             }

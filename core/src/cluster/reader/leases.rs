@@ -60,13 +60,13 @@ impl LeaseReader {
         matches!(self.activity, Activity::Idle)
     }
 
-    /// Orders a proof, or a full reading where a proof would not do, unless something is under way. Without a watch a proof says
-    /// nothing: the store may have been replaced by an older one and have grown since.
+    /// Orders a proof, or a full reading where a proof would not do, unless something is under way. Without a watch that stands
+    /// when it is answered a proof says nothing: the store may have been replaced by an older one and have grown since.
     pub(in crate::cluster) fn read(&mut self, now: Moment, out: &mut Vec<Decision>) {
         match self.activity {
             Activity::Listing(_) | Activity::Proving { .. } => {}
             Activity::Idle => match self.leases.proof() {
-                Some((request, expected)) if !self.distrusted && self.watch == Watch::Up => {
+                Some((request, expected)) if !self.distrusted && matches!(self.watch, Watch::Up | Watch::Ordered) => {
                     order_range(Read::Proof(self.leases.prefix().source()), request, out);
                     self.due = None;
                     self.activity = Activity::Proving { ordered: now, expected };
@@ -147,28 +147,34 @@ impl LeaseReader {
             Ok(answer) => answer,
             Err(error) => return self.failed(now, error.text()),
         };
-        // The watch was compacted while the proof was under way.
-        let compacted = self.distrusted && self.compacted;
+        match self.watch {
+            Watch::Up if !self.distrusted => {}
+            // It will stand any moment. A listing would put another watch in its place, which would have to be waited for again.
+            Watch::Ordered if !self.distrusted && !self.behind => return self.again(now),
+            Watch::Up | Watch::Ordered | Watch::Ending | Watch::Down => {
+                self.list(now, out);
+                return Progress::Pending;
+            }
+        }
         match self.leases.on_proof(expected, ordered, &answer) {
             Verdict::Proven => {
                 self.behind = false;
-                if compacted {
-                    self.list(now, out);
-                } else {
-                    self.due = Some(now.at + if self.distrusted { RETRY } else { CYCLE });
-                }
+                self.due = Some(now.at + CYCLE);
                 Progress::Proven
             }
-            Verdict::Behind if !urgent && !self.behind && !compacted => {
-                self.behind = true;
-                self.due = Some(now.at + RETRY);
-                Progress::Pending
-            }
+            Verdict::Behind if !urgent && !self.behind => self.again(now),
             Verdict::Behind | Verdict::Rewound => {
                 self.list(now, out);
                 Progress::Pending
             }
         }
+    }
+
+    /// Another proof soon: the watch may have caught up by then.
+    fn again(&mut self, now: Moment) -> Progress {
+        self.behind = true;
+        self.due = Some(now.at + RETRY);
+        Progress::Pending
     }
 
     fn failed(&mut self, now: Moment, text: String) -> Progress {
@@ -192,6 +198,9 @@ impl LeaseReader {
         match self.watch {
             Watch::Ordered if self.leases.next_revision().is_some_and(|next| next <= revision.saturating_add(1)) => {
                 self.watch = Watch::Up;
+                if self.behind && self.is_idle() {
+                    self.due = Some(now.at);
+                }
             }
             Watch::Ordered => {
                 self.distrusted = true;

@@ -529,6 +529,50 @@ fn a_watch_is_lost(before: bool) {
     assert_eq!(bench.cluster.brokers(), [Address::new("zero:9092"), Address::new("one:9092")]);
 }
 
+/// Whoever asks for owners while the store is replaced is told what stands in the new one.
+#[test]
+fn a_proof_whose_watch_was_lost_meanwhile_proves_nothing() {
+    let mut bench = Bench::settled();
+    bench.put(&Bench::lease(0), "0");
+    bench.run();
+    let read = bench.etcd.revision();
+    bench.ask(1, Question::PartitionOwners);
+    let lost = bench.token(Source::PartitionLeases);
+    bench.etcd = EtcdModel::new();
+    bench.put(SNAPSHOT, TWO_BROKERS);
+    bench.put(&Bench::lease(0), "1");
+    while bench.etcd.revision() <= read {
+        bench.put("/other", "x");
+    }
+    bench.facts.push((lost, WatchFact::Ended(WatchEnd::Lost("cut".into()))));
+    while !bench.facts.is_empty() {
+        bench.tell(0);
+    }
+    bench.finish(&Read::Proof(Source::PartitionLeases));
+    assert_eq!(bench.answers(), [], "nothing newer and the same count, in another store");
+    bench.run();
+    assert_eq!((learned(&bench.answers()), bench.owner(0)), (vec![1], broker("one:9092")));
+}
+
+/// Those who ask all the time do not make one listing follow the other.
+#[test]
+fn a_proof_waits_for_the_watch_that_was_ordered_with_the_listing() {
+    let mut bench = Bench::settled();
+    let token = bench.token(Source::PartitionLeases);
+    bench.facts.push((token, WatchFact::Ended(WatchEnd::Lost("cut".into()))));
+    bench.tell(0);
+    bench.pass_with(secs(1), |_| {});
+    bench.finish(&Read::Leases(Source::PartitionLeases));
+    bench.ordered.clear();
+    bench.ask(1, Question::PartitionOwners);
+    bench.finish(&Read::Proof(Source::PartitionLeases));
+    assert_eq!((bench.answers(), bench.ordered.len()), (vec![], 1), "the watch does not stand yet");
+    bench.run();
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(learned(&bench.answers()), [1]);
+    assert_eq!(bench.ordered, [Read::Proof(Source::PartitionLeases), Read::Proof(Source::PartitionLeases)]);
+}
+
 #[test]
 fn static_backends_are_used_without_limit() {
     let mut bench = Bench::new(&["a:1", "b:1"]);
