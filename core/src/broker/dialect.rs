@@ -53,7 +53,7 @@ impl Dialect {
             let usual = spoken(kind, *api)?;
             let has = told.get(&i16::from(*api)).map(|(min, max)| VersionRange::new(*min, *max));
             let has_all = has.is_some_and(|has| has.contains(usual.min) && has.contains(usual.max));
-            (!has_all).then(|| (*api, has.and_then(|has| has.intersection(translated(*api)))))
+            (!has_all).then(|| (*api, has.and_then(|has| has.intersection(api.known_versions()))))
         });
         Self { lacking: lacking.collect() }
     }
@@ -77,7 +77,9 @@ impl Dialect {
             return Said::AsItWas(frame);
         }
         let body = frame.slice(body_at..);
-        let said = has.filter(|_| translated(api).contains(asked)).map(|has| asked.clamp(has.min, has.max));
+        let alike = translated(api);
+        let said = has.and_then(|has| has.intersection(alike)).filter(|_| alike.contains(asked));
+        let said = said.map(|has| asked.clamp(has.min, has.max));
         let turned = said.and_then(|said| Some((said, turn_request(api, &header, &body, said)?)));
         match turned {
             Some((said, frame)) => Said::Turned(frame, Turned { api, asked, said }),

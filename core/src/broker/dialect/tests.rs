@@ -56,15 +56,15 @@ fn what_a_broker_has() {
         (Produce, Some((0, 9)), None),
         (Produce, Some((0, 13)), None),
         (Produce, Some((3, 8)), Some(Some((3, 8)))),
-        (Produce, Some((0, 8)), Some(Some((3, 8)))),
+        (Produce, Some((0, 8)), Some(Some((0, 8)))),
         (Produce, Some((10, 13)), Some(None)),
-        (Produce, Some((0, 2)), Some(None)),
+        (Produce, Some((0, 2)), Some(Some((0, 2)))),
         (Produce, None, Some(None)),
         (Fetch, Some((0, 11)), Some(Some((4, 11)))),
         (Heartbeat, Some((0, 3)), Some(Some((0, 3)))),
         (Heartbeat, Some((5, 5)), Some(None)),
-        (LeaveGroup, Some((0, 2)), Some(None)),
-        (ListOffsets, Some((0, 2)), Some(Some((1, 2)))),
+        (LeaveGroup, Some((0, 2)), Some(Some((0, 2)))),
+        (ListOffsets, Some((0, 2)), Some(Some((0, 2)))),
         (Heartbeat, Some((4, 3)), Some(None)),
     ] {
         let dialect = Dialect::of(KIND, &told(&[(api, has)]));
@@ -123,6 +123,14 @@ fn what_would_be_lost_is_refused() {
     let lacks_lists = Dialect::of(KIND, &told(&[(ApiKey::ListOffsets, Some((1, 4)))]));
     assert!(matches!(lacks_lists.say(frame(0, &ListOffsetsRequest::default())), Said::NotAtAll(Some(_))));
     assert!(matches!(lacks_lists.say(frame(1, &ListOffsetsRequest::default())), Said::AsItWas(_)));
+
+    let lacks_batches = Dialect::of(KIND, &told(&[(ApiKey::Produce, Some((0, 2)))]));
+    assert!(matches!(lacks_batches.say(frame(9, &produce())), Said::NotAtAll(Some(_))));
+    // What cannot be put into another version passes to a broker that has it.
+    let old = Dialect::of(KIND, &told(&[(ApiKey::ListOffsets, Some((0, 2))), (ApiKey::LeaveGroup, Some((0, 3)))]));
+    assert!(matches!(old.say(frame(0, &ListOffsetsRequest::default())), Said::AsItWas(_)));
+    assert!(matches!(old.say(frame(1, &LeaveGroupRequest::default())), Said::AsItWas(_)));
+    assert!(matches!(old.say(frame(4, &LeaveGroupRequest::default())), Said::Turned(..)));
 
     let lacks_all = Dialect::of(KIND, &told(&[(ApiKey::Heartbeat, None), (ApiKey::Produce, None)]));
     let Said::NotAtAll(Some(answer)) = lacks_all.say(frame(4, &HeartbeatRequest::default())) else { panic!() };
