@@ -45,8 +45,10 @@ pub(crate) trait GroupRequest: Refuse {
 /// Lets a member that is to join again do so under its id. Whether anything changed.
 ///
 /// KafScale brokers count a new generation as soon as somebody comes or goes, and say ILLEGAL_GENERATION to members of the
-/// old one, whom Kafka tells REBALANCE_IN_PROGRESS. On the former some clients forget their member id: the member that
-/// they were stays behind and keeps the group from settling.
+/// old one. In Kafka the generation stays until all have joined again: meanwhile it tells members REBALANCE_IN_PROGRESS, and still
+/// takes their commits. On ILLEGAL_GENERATION some clients forget their member id (aiokafka, on a heartbeat): the member that
+/// they were stays behind and keeps the group from settling. A commit that these brokers refuse is lost either way; with
+/// this code the member joins again under its id and reads from its last commit.
 fn tell_of_rebalance<'a>(codes: impl Iterator<Item = &'a mut ErrorCode>) -> bool {
     let mut changed = false;
     for code in codes.filter(|code| **code == ErrorCode::ILLEGAL_GENERATION) {

@@ -120,26 +120,33 @@ impl JoinGroup {
         }
     }
 
-    fn hold(&mut self, ctx: &Context<'_>, response: &JoinGroupResponse, steps: &mut Vec<Step>) {
+    /// The member is the one that the broker names, if it names one.
+    fn adopt(&mut self, response: &JoinGroupResponse) {
         let is_new = !response.member_id.is_empty() && response.member_id != self.request.member_id;
         if is_new && !planted(Bug::MemberIdLost) {
             self.request.member_id = response.member_id.detached();
             self.unchanged = false;
         }
+    }
+
+    fn hold(&mut self, ctx: &Context<'_>, response: &JoinGroupResponse, steps: &mut Vec<Step>) {
+        self.adopt(response);
         steps.push(Step::Wake(self.wait.min(self.hold_until.since(ctx.now.monotonic))));
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
     }
 
     /// REBALANCE_IN_PROGRESS is no answer to a JoinGroup that all clients know. One without an id is told its own where it
     /// understands that; the others try again as they do while a coordinator starts.
-    fn late(&self, response: JoinGroupResponse) -> Reply {
-        let anew = response.member_id != self.asked_as;
+    fn late(&mut self, response: JoinGroupResponse) -> Reply {
+        self.adopt(&response);
+        let member_id = self.request.member_id.clone();
+        let anew = member_id != self.asked_as;
         let error_code = if anew && self.bridge.client_version() >= MEMBER_ID_REQUIRED_SINCE {
             ErrorCode::MEMBER_ID_REQUIRED
         } else {
             ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
         };
-        self.bridge.answer(&JoinGroupResponse { error_code, ..response })
+        self.bridge.answer(&JoinGroupResponse { error_code, member_id, ..response })
     }
 
     fn reply(&self, mut response: JoinGroupResponse, frame: Bytes) -> Reply {

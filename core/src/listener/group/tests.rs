@@ -287,6 +287,18 @@ fn who_joined_in_vain_is_told_what_its_library_knows() {
 }
 
 #[test]
+fn who_joined_in_vain_keeps_the_id_that_the_broker_does_not_repeat() {
+    let asked = JoinGroupRequest { member_id: text("m7"), ..join() };
+    let ended = rig().run(4, &asked, |sent| {
+        let response =
+            JoinGroupResponse { error_code: ErrorCode::REBALANCE_IN_PROGRESS, ..JoinGroupResponse::default() };
+        Does::answer(sent, &response)
+    });
+    let response: JoinGroupResponse = ended.answer();
+    assert_eq!((response.error_code, response.member_id), (ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, text("m7")));
+}
+
+#[test]
 fn members_of_an_old_generation_join_again_under_their_id() {
     let old = ErrorCode::ILLEGAL_GENERATION;
     for version in [0, 4] {
