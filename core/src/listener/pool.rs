@@ -181,8 +181,12 @@ impl Pool {
     /// The client takes its answers again.
     pub(super) fn resume(&mut self, now: Monotonic, wires: &mut Wires<'_>) {
         let Some(since) = self.paused.take() else { return };
-        // Answers may have come in time and wait in the socket.
-        self.brokers.values_mut().for_each(|broker| broker.connection.excuse(now.since(since)));
+        // Answers may have come in time and wait in the socket. What is still not read is excused again from now on.
+        for broker in self.brokers.values_mut() {
+            let unread = broker.unread.map_or(since, |unread| unread.min(since));
+            broker.connection.excuse(now.since(unread));
+            broker.unread = broker.unread.map(|_| now);
+        }
         let ready = self.brokers.iter().filter(|(_, broker)| broker.connection.is_ready() && broker.unread.is_none());
         wires.decisions.extend(ready.map(|(id, _)| Decision::ResumeBroker { connection: *id }));
     }
@@ -191,7 +195,8 @@ impl Pool {
     pub(super) fn granted(&mut self, now: Monotonic, wires: &mut Wires<'_>) {
         for (id, broker) in &mut self.brokers {
             if let Some(since) = broker.unread.take() {
-                broker.connection.excuse(now.since(since));
+                // From the moment of a pause on it is excused when that is over.
+                broker.connection.excuse(self.paused.unwrap_or(now).since(since));
                 if self.paused.is_none() {
                     wires.decisions.push(Decision::ResumeBroker { connection: *id });
                 }

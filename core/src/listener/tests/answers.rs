@@ -180,6 +180,22 @@ fn a_paused_client_reads_its_brokers_again_only_when_both_reasons_are_over() {
     assert!(!bench.socket(of_other).paused);
 }
 
+#[test]
+fn a_wait_for_room_and_for_the_client_at_once_is_excused_once() {
+    let (mut bench, of_other) = two_consumers(&[0]);
+    bench.reply("a:1", &large(1, 0)[..BEGINNING]);
+    bench.broker_sends(of_other, &large(2, 1)[..BEGINNING]);
+    bench.client(input::Client::Clogged { client: OTHER });
+    bench.pass(Duration::from_secs(20));
+    bench.client(input::Client::Drained { client: OTHER });
+    bench.hang_up("a:1", u64::MAX);
+    assert!(!bench.socket(of_other).paused);
+    bench.pass(Duration::from_secs(29));
+    assert_eq!(bench.socket(of_other).state, SocketState::Open);
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.socket(of_other).state, SocketState::Over, "the broker says no more");
+}
+
 /// An answer in version 11 that is as long as this; in version 12 it is some bytes shorter.
 fn as_long_as(bytes: usize) -> Bytes {
     let answer = |records: usize| {
