@@ -6,7 +6,7 @@
 //!
 //! Clients wait as a whole, first come, first served, and whoever holds an answer waits for no other: what it holds may
 //! be able to leave only when the rest has come, be it the other parts of a merged answer or the answer before it. So nobody
-//! waits for ever for another who waits, and what is taken beyond the limit is the rest of what was begun.
+//! waits for ever for another who waits. What one client takes beyond the limit is bounded by its requests in flight alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
