@@ -58,8 +58,9 @@ impl Members {
 
     fn received(&mut self, connection: Connection, bytes: &[u8]) {
         let Some(open) = self.written.get_mut(&connection) else { return };
-        let answers = |written: &mut Written| ResponseHeader::correlation_id(bytes) == Ok(written.correlation_id);
-        let Some(Written { version, subscription, .. }) = open.pop_front_if(answers) else { return };
+        let Ok(correlation_id) = ResponseHeader::correlation_id(bytes) else { return };
+        let place = open.iter().position(|written| written.correlation_id == correlation_id);
+        let Some(Written { version, subscription, .. }) = place.and_then(|place| open.remove(place)) else { return };
         let frame = Bytes::copy_from_slice(bytes);
         let Ok((_, body_at)) = ResponseHeader::decode(&frame, ApiKey::JoinGroup, version) else { return };
         let Ok(answer) = JoinGroupResponse::decode(&frame.slice(body_at..), version) else { return };

@@ -255,14 +255,9 @@ impl Judges {
             Some(ApiKey::Fetch) => partitions = asked::fetched(&body, version, &self.topic_names),
             Some(ApiKey::ListOffsets) => partitions = asked::listed(&body, version),
             Some(ApiKey::OffsetForLeaderEpoch) => partitions = asked::epochs(&body, version),
-            Some(
-                ApiKey::JoinGroup
-                | ApiKey::SyncGroup
-                | ApiKey::Heartbeat
-                | ApiKey::LeaveGroup
-                | ApiKey::OffsetCommit
-                | ApiKey::OffsetFetch,
-            ) => {
+            // What is said on a fresh connection is no client's business yet.
+            Some(ApiKey::ApiVersions) | None => {}
+            Some(_) => {
                 // A group that nobody coordinates goes to any broker that the snapshot lists: the proof of the leases is
                 // judged with partitions, where a wrong broker would do harm.
                 if let Some(fault) = self.freshness.of_snapshot(shard, now) {
@@ -275,7 +270,6 @@ impl Judges {
                     self.violated("members", now, fault);
                 }
             }
-            Some(_) | None => {}
         }
         if let Some(fault) = self.routing.of_any(shard, now) {
             self.violated("routing", now, format!("{api:?}: {fault}"));
