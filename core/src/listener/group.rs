@@ -1,6 +1,7 @@
 //! SyncGroup, Heartbeat and OffsetCommit: to the coordinator of the group and back.
 
 mod call;
+pub(crate) mod coordinated;
 pub(crate) mod join;
 pub(crate) mod leave;
 pub(crate) mod offset_fetch;
@@ -9,17 +10,18 @@ mod tests;
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::bridge::Bridge;
-use crate::cluster::{Answer, Cluster, Question};
 use crate::config::ClusterKind;
 use crate::context::Context;
-use crate::kafka::Refuse;
 use crate::kafka::{
-    ErrorCode, HeartbeatRequest, HeartbeatResponse, OffsetCommitRequest, OffsetCommitResponse, Request,
+    ErrorCode, HeartbeatRequest, HeartbeatResponse, OffsetCommitRequest, OffsetCommitResponse, Refuse,
     SyncGroupRequest, SyncGroupResponse,
 };
-use crate::listener::request::{Part, PartResult, Reply, RequestHead, RequestMachine, Step, Undecodable};
-use call::{Called, CoordinatorCall};
+use crate::listener::request::Undecodable;
+use crate::time::Monotonic;
+use coordinated::{Conversation, Next};
 
 /// Time that a coordinator has for most calls.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
@@ -124,86 +126,45 @@ impl GroupRequest for OffsetCommitRequest {
     }
 }
 
-/// One such request under way.
+/// What is said of such a request.
 #[derive(Debug)]
-pub(crate) struct Group<R: GroupRequest> {
-    bridge: Bridge,
-    request: R,
-    call: CoordinatorCall,
-}
+pub(crate) struct Group<R>(R);
 
-impl<R: GroupRequest> Group<R> {
-    /// Reads the request.
-    pub(crate) fn new(ctx: &Context<'_>, head: RequestHead) -> Result<Self, Undecodable> {
-        let bridge = Bridge::new(head, ctx.config.cluster.kind);
-        let request: R = bridge.decode()?;
-        let call = CoordinatorCall::new(ctx.now.monotonic, request.group(), R::DEADLINE);
-        Ok(Self { bridge, request, call })
+impl<R: GroupRequest> Conversation for Group<R> {
+    type Request = R;
+
+    fn read(_: &Context<'_>, bridge: &Bridge) -> Result<Self, Undecodable> {
+        Ok(Self(bridge.decode()?))
     }
 
-    fn refuse(&self, code: ErrorCode, steps: &mut Vec<Step>) {
-        steps.push(Step::Done(self.bridge.answer(&self.request.refusal(code))));
+    fn request(&self) -> &R {
+        &self.0
     }
 
-    fn called(&mut self, ctx: &Context<'_>, cluster: &Cluster, called: Called, steps: &mut Vec<Step>) {
-        match called {
-            Called::Pending => {}
-            Called::Exhausted => self.refuse(ErrorCode::NOT_COORDINATOR, steps),
-            Called::Answered { address, frame } => {
-                let next = match self.bridge.response::<<R as Request>::Response>(&frame) {
-                    Ok(response) if R::code(&response) == ErrorCode::NOT_COORDINATOR => {
-                        self.call.refused(address, steps)
-                    }
-                    Ok(mut response) => {
-                        let changed = match ctx.config.cluster.kind {
-                            ClusterKind::KafScale => tell_of_rebalance(R::codes(&mut response)),
-                        };
-                        let passes = self.bridge.passes() && !changed;
-                        let reply: Reply = if passes { Bridge::pass(frame) } else { self.bridge.answer(&response) };
-                        return steps.push(Step::Done(reply));
-                    }
-                    Err(_) => self.call.lost(cluster, ctx.now.monotonic, address, steps),
-                };
-                self.called(ctx, cluster, next, steps);
-            }
+    fn group(&self) -> &str {
+        self.0.group()
+    }
+
+    fn deadline(&self, _: Monotonic) -> Duration {
+        R::DEADLINE
+    }
+
+    fn begin(&mut self, _: &Context<'_>, bridge: &Bridge) -> Next {
+        if !self.0.simplify() || self.0.lost_in(bridge.broker_version()).is_some() {
+            return Next::Refuse(ErrorCode::UNSUPPORTED_VERSION);
         }
-    }
-}
-
-impl<R: GroupRequest> RequestMachine for Group<R> {
-    fn start(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, steps: &mut Vec<Step>) {
-        let passes = self.bridge.passes();
-        if !self.request.simplify() || self.request.lost_in(self.bridge.broker_version()).is_some() {
-            return self.refuse(ErrorCode::UNSUPPORTED_VERSION, steps);
-        }
-        let bytes = if passes { self.bridge.original().clone() } else { self.bridge.request(&self.request) };
-        let called = self.call.send(cluster, ctx.now.monotonic, bytes, steps);
-        self.called(ctx, cluster, called, steps);
+        Next::Send(if bridge.passes() { bridge.original().clone() } else { bridge.request(&self.0) })
     }
 
-    fn on_part(
-        &mut self,
-        ctx: &mut Context<'_>,
-        cluster: &Cluster,
-        part: Part,
-        result: PartResult,
-        steps: &mut Vec<Step>,
-    ) {
-        let called = self.call.on_part(cluster, ctx.now.monotonic, part, result, steps);
-        self.called(ctx, cluster, called, steps);
+    fn code(response: &R::Response) -> ErrorCode {
+        R::code(response)
     }
 
-    fn on_answer(
-        &mut self,
-        ctx: &mut Context<'_>,
-        cluster: &Cluster,
-        question: &Question,
-        _: &Answer,
-        steps: &mut Vec<Step>,
-    ) {
-        let called = self.call.on_answer(cluster, ctx.now.monotonic, question, steps);
-        self.called(ctx, cluster, called, steps);
+    fn answered(&mut self, ctx: &Context<'_>, bridge: &Bridge, mut response: R::Response, frame: Bytes) -> Next {
+        let changed = match ctx.config.cluster.kind {
+            ClusterKind::KafScale => tell_of_rebalance(R::codes(&mut response)),
+        };
+        let passes = bridge.passes() && !changed;
+        Next::Answer(if passes { Bridge::pass(frame) } else { bridge.answer(&response) })
     }
-
-    fn on_wake(&mut self, _: &mut Context<'_>, _: &Cluster, _: &mut Vec<Step>) {}
 }

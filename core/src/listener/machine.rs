@@ -3,6 +3,7 @@
 use super::any::Any;
 use super::fetch::Fetch;
 use super::group::Group;
+use super::group::coordinated::Coordinated;
 use super::group::join::JoinGroup;
 use super::group::leave::LeaveGroup;
 use super::group::offset_fetch::OffsetFetch;
@@ -28,12 +29,12 @@ pub(crate) fn machine(ctx: &Context<'_>, head: RequestHead) -> Result<Box<dyn Re
         ApiKey::DeleteGroups => Box::new(Split::<DeleteGroupsRequest>::new(ctx, head)?),
         ApiKey::InitProducerId => Box::new(InitProducerId::new(ctx, head)?),
         ApiKey::ListGroups => Box::new(ListGroups::new(ctx, head)?),
-        ApiKey::JoinGroup => Box::new(JoinGroup::new(ctx, head)?),
-        ApiKey::SyncGroup => Box::new(Group::<SyncGroupRequest>::new(ctx, head)?),
-        ApiKey::Heartbeat => Box::new(Group::<HeartbeatRequest>::new(ctx, head)?),
-        ApiKey::LeaveGroup => Box::new(LeaveGroup::new(ctx, head)?),
-        ApiKey::OffsetCommit => Box::new(Group::<OffsetCommitRequest>::new(ctx, head)?),
-        ApiKey::OffsetFetch => Box::new(OffsetFetch::new(ctx, head)?),
+        ApiKey::JoinGroup => Box::new(Coordinated::<JoinGroup>::new(ctx, head)?),
+        ApiKey::SyncGroup => Box::new(Coordinated::<Group<SyncGroupRequest>>::new(ctx, head)?),
+        ApiKey::Heartbeat => Box::new(Coordinated::<Group<HeartbeatRequest>>::new(ctx, head)?),
+        ApiKey::LeaveGroup => Box::new(Coordinated::<LeaveGroup>::new(ctx, head)?),
+        ApiKey::OffsetCommit => Box::new(Coordinated::<Group<OffsetCommitRequest>>::new(ctx, head)?),
+        ApiKey::OffsetFetch => Box::new(Coordinated::<OffsetFetch>::new(ctx, head)?),
         ApiKey::DescribeConfigs => Box::new(Any::<DescribeConfigsRequest>::new(ctx, head)?),
         ApiKey::AlterConfigs => Box::new(Any::<AlterConfigsRequest>::new(ctx, head)?),
         ApiKey::CreatePartitions => Box::new(Any::<CreatePartitionsRequest>::new(ctx, head)?),

@@ -45,130 +45,87 @@ fn only<T: Clone, P: Clone>(topics: &[T], partitions: fn(&mut T) -> &mut Vec<P>,
     chosen
 }
 
-impl Items for ListOffsetsRequest {
-    type Item = OfTopic<ListOffsetsPartitionResponse>;
+/// Two APIs that differ in names only: of the types, of the topic's name and of the partition's number.
+macro_rules! split_by_owner {
+    ($request:ident, $topic:ident, $response:ident, $answered:ident, $answer:ident, $name:ident, $index:ident) => {
+        impl Items for $request {
+            type Item = OfTopic<$answer>;
 
-    const MOVED: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
-    const UNSENT: ErrorCode = ErrorCode::REQUEST_TIMED_OUT;
-    const OWNER_ONLY: bool = true;
-    const REPEATABLE: bool = true;
-    const CHANGES_METADATA: bool = false;
+            const MOVED: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
+            const UNSENT: ErrorCode = ErrorCode::REQUEST_TIMED_OUT;
+            const OWNER_ONLY: bool = true;
+            const REPEATABLE: bool = true;
+            const CHANGES_METADATA: bool = false;
 
-    fn places(&self) -> Vec<Place> {
-        let mut places = Vec::new();
-        for (entry, topic) in self.topics.iter().enumerate() {
-            let partitions = topic.partitions.iter().enumerate();
-            places.extend(partitions.map(|(index, asked)| place(&topic.name, asked.partition_index, entry, index)));
+            fn places(&self) -> Vec<Place> {
+                let mut places = Vec::new();
+                for (entry, topic) in self.topics.iter().enumerate() {
+                    let partitions = topic.partitions.iter().enumerate();
+                    places.extend(partitions.map(|(index, asked)| place(&topic.$name, asked.$index, entry, index)));
+                }
+                places
+            }
+
+            fn only(&self, items: &[usize]) -> Self {
+                let topics = only(&self.topics, |topic: &mut $topic| &mut topic.partitions, items);
+                Self { topics, ..*self }
+            }
+
+            fn take(response: $response) -> (Vec<Self::Item>, i32) {
+                let mut answers = Vec::new();
+                for topic in response.topics {
+                    let name = topic.$name;
+                    answers.extend(topic.partitions.into_iter().map(|answer| OfTopic { topic: name.clone(), answer }));
+                }
+                (answers, response.throttle_time_ms)
+            }
+
+            fn key(answer: &Self::Item) -> Key {
+                key(&answer.topic, answer.answer.$index)
+            }
+
+            fn code(answer: &Self::Item) -> ErrorCode {
+                answer.answer.error_code
+            }
+
+            fn failed(&self, place: &Place, code: ErrorCode) -> Self::Item {
+                let topic = &self.topics[place.entry];
+                let answer =
+                    $answer { $index: topic.partitions[place.index].$index, error_code: code, ..$answer::default() };
+                OfTopic { topic: topic.$name.clone(), answer }
+            }
+
+            fn merge(&self, answers: Vec<Self::Item>, throttle_time_ms: i32) -> $response {
+                let mut answers = answers.into_iter().map(|answer| answer.answer);
+                let topics = self
+                    .topics
+                    .iter()
+                    .map(|topic| $answered {
+                        $name: topic.$name.clone(),
+                        partitions: answers.by_ref().take(topic.partitions.len()).collect(),
+                    })
+                    .collect();
+                $response { throttle_time_ms, topics }
+            }
         }
-        places
-    }
-
-    fn only(&self, items: &[usize]) -> Self {
-        let topics = only(&self.topics, |topic: &mut ListOffsetsTopic| &mut topic.partitions, items);
-        Self { topics, ..*self }
-    }
-
-    fn take(response: ListOffsetsResponse) -> (Vec<Self::Item>, i32) {
-        let mut answers = Vec::new();
-        for topic in response.topics {
-            let name = topic.name;
-            answers.extend(topic.partitions.into_iter().map(|answer| OfTopic { topic: name.clone(), answer }));
-        }
-        (answers, response.throttle_time_ms)
-    }
-
-    fn key(answer: &Self::Item) -> Key {
-        key(&answer.topic, answer.answer.partition_index)
-    }
-
-    fn code(answer: &Self::Item) -> ErrorCode {
-        answer.answer.error_code
-    }
-
-    fn failed(&self, place: &Place, code: ErrorCode) -> Self::Item {
-        let topic = &self.topics[place.entry];
-        let answer = ListOffsetsPartitionResponse {
-            partition_index: topic.partitions[place.index].partition_index,
-            error_code: code,
-            ..ListOffsetsPartitionResponse::default()
-        };
-        OfTopic { topic: topic.name.clone(), answer }
-    }
-
-    fn merge(&self, answers: Vec<Self::Item>, throttle_time_ms: i32) -> ListOffsetsResponse {
-        let mut answers = answers.into_iter().map(|answer| answer.answer);
-        let topics = self
-            .topics
-            .iter()
-            .map(|topic| ListOffsetsTopicResponse {
-                name: topic.name.clone(),
-                partitions: answers.by_ref().take(topic.partitions.len()).collect(),
-            })
-            .collect();
-        ListOffsetsResponse { throttle_time_ms, topics }
-    }
+    };
 }
 
-impl Items for OffsetForLeaderEpochRequest {
-    type Item = OfTopic<OffsetForLeaderPartitionResult>;
-
-    const MOVED: ErrorCode = ErrorCode::NOT_LEADER_OR_FOLLOWER;
-    const UNSENT: ErrorCode = ErrorCode::REQUEST_TIMED_OUT;
-    const OWNER_ONLY: bool = true;
-    const REPEATABLE: bool = true;
-    const CHANGES_METADATA: bool = false;
-
-    fn places(&self) -> Vec<Place> {
-        let mut places = Vec::new();
-        for (entry, topic) in self.topics.iter().enumerate() {
-            let partitions = topic.partitions.iter().enumerate();
-            places.extend(partitions.map(|(index, asked)| place(&topic.topic, asked.partition, entry, index)));
-        }
-        places
-    }
-
-    fn only(&self, items: &[usize]) -> Self {
-        let topics = only(&self.topics, |topic: &mut OffsetForLeaderTopic| &mut topic.partitions, items);
-        Self { topics, ..*self }
-    }
-
-    fn take(response: OffsetForLeaderEpochResponse) -> (Vec<Self::Item>, i32) {
-        let mut answers = Vec::new();
-        for topic in response.topics {
-            let name = topic.topic;
-            answers.extend(topic.partitions.into_iter().map(|answer| OfTopic { topic: name.clone(), answer }));
-        }
-        (answers, response.throttle_time_ms)
-    }
-
-    fn key(answer: &Self::Item) -> Key {
-        key(&answer.topic, answer.answer.partition)
-    }
-
-    fn code(answer: &Self::Item) -> ErrorCode {
-        answer.answer.error_code
-    }
-
-    fn failed(&self, place: &Place, code: ErrorCode) -> Self::Item {
-        let topic = &self.topics[place.entry];
-        let answer = OffsetForLeaderPartitionResult {
-            error_code: code,
-            partition: topic.partitions[place.index].partition,
-            ..OffsetForLeaderPartitionResult::default()
-        };
-        OfTopic { topic: topic.topic.clone(), answer }
-    }
-
-    fn merge(&self, answers: Vec<Self::Item>, throttle_time_ms: i32) -> OffsetForLeaderEpochResponse {
-        let mut answers = answers.into_iter().map(|answer| answer.answer);
-        let topics = self
-            .topics
-            .iter()
-            .map(|topic| OffsetForLeaderTopicResult {
-                topic: topic.topic.clone(),
-                partitions: answers.by_ref().take(topic.partitions.len()).collect(),
-            })
-            .collect();
-        OffsetForLeaderEpochResponse { throttle_time_ms, topics }
-    }
-}
+split_by_owner!(
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    ListOffsetsPartitionResponse,
+    name,
+    partition_index
+);
+split_by_owner!(
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderTopic,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+    OffsetForLeaderPartitionResult,
+    topic,
+    partition
+);
