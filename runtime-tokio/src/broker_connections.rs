@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use crate::report::Report;
 use crate::socket::{ReadBuffer, Socket, SocketFact};
 use crate::tasks::spawn_local;
+use crate::unsent::Unsent;
 
 enum Connection {
     /// Dropping the sender gives the attempt up.
@@ -25,23 +26,21 @@ pub(crate) struct BrokerConnections {
     report: Report,
     buffer: Rc<ReadBuffer>,
     connections: RefCell<HashMap<inputs::BrokerConnectionId, Connection>>,
-    touched: RefCell<Vec<Rc<Socket>>>,
+    unsent: Rc<Unsent>,
 }
 
 impl BrokerConnections {
-    pub(crate) fn new(report: Report, buffer: Rc<ReadBuffer>) -> Self {
-        Self { report, buffer, connections: RefCell::default(), touched: RefCell::default() }
+    pub(crate) fn new(report: Report, buffer: Rc<ReadBuffer>, unsent: Rc<Unsent>) -> Self {
+        Self { report, buffer, connections: RefCell::default(), unsent }
     }
 
     /// Carries out one order. Orders for a connection that has just ended mean nothing.
     pub(crate) fn carry_out(self: &Rc<Self>, order: effects::Broker) {
         match order {
             effects::Broker::Connect { connection, address } => self.connect(connection, address),
-            effects::Broker::Write { connection, bytes } => self.with(connection, |socket| {
-                if socket.append(bytes) {
-                    self.touched.borrow_mut().push(Rc::clone(socket));
-                }
-            }),
+            effects::Broker::Write { connection, bytes } => {
+                self.with(connection, |socket| self.unsent.append(socket, bytes));
+            }
             effects::Broker::Pause { connection } => self.with(connection, |socket| socket.pause()),
             effects::Broker::Resume { connection } => self.with(connection, |socket| socket.resume()),
             effects::Broker::Close { connection } => self.close(connection),
@@ -105,18 +104,6 @@ impl BrokerConnections {
             None => {}
         }
     }
-
-    /// Whether orders have appended something since the last flush.
-    pub(crate) fn is_touched(&self) -> bool {
-        !self.touched.borrow().is_empty()
-    }
-
-    /// Sends what orders have appended: one system call per socket.
-    pub(crate) fn flush(&self) {
-        for socket in self.touched.take() {
-            socket.flush();
-        }
-    }
 }
 
 #[cfg(test)]
@@ -149,7 +136,7 @@ mod tests {
                     let _ = sender.send(fact);
                 }
             });
-            Self { brokers: Rc::new(BrokerConnections::new(report, Rc::default())), facts }
+            Self { brokers: Rc::new(BrokerConnections::new(report, Rc::default(), Rc::default())), facts }
         }
 
         async fn fact(&mut self) -> Fact {
@@ -168,7 +155,7 @@ mod tests {
 
         fn write(&self, connection: Id, bytes: impl Into<Bytes>) {
             self.brokers.carry_out(Order::Write { connection, bytes: bytes.into() });
-            self.brokers.flush();
+            self.brokers.unsent.flush();
         }
 
         async fn closed(&mut self, id: Id) -> u64 {
@@ -200,8 +187,8 @@ mod tests {
             // It reads on.
             broker.shutdown().await.unwrap();
             assert_eq!(bench.closed(id).await, 0);
-            assert!(bench.brokers.is_touched());
-            bench.brokers.flush();
+            assert!(!bench.brokers.unsent.is_empty());
+            bench.brokers.unsent.flush();
             let mut read = Vec::new();
             broker.read_to_end(&mut read).await.unwrap();
             assert_eq!(read, b"");

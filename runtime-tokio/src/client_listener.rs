@@ -11,25 +11,31 @@ use tokio::net::TcpStream;
 use crate::report::Report;
 use crate::socket::{ReadBuffer, Socket, SocketFact};
 use crate::tasks::spawn_local;
+use crate::unsent::Unsent;
 
 /// The client sockets of a shard.
 pub(crate) struct ClientListener {
     report: Report,
     buffer: Rc<ReadBuffer>,
     sockets: RefCell<HashMap<inputs::ClientId, Rc<Socket>>>,
-    touched: RefCell<Vec<Rc<Socket>>>,
+    unsent: Rc<Unsent>,
     last_id: Cell<u64>,
     stop_accepting: Box<dyn Fn()>,
 }
 
 impl ClientListener {
     /// `stop_accepting` is called when the machine wants no more connections.
-    pub(crate) fn new(report: Report, buffer: Rc<ReadBuffer>, stop_accepting: impl Fn() + 'static) -> Self {
+    pub(crate) fn new(
+        report: Report,
+        buffer: Rc<ReadBuffer>,
+        unsent: Rc<Unsent>,
+        stop_accepting: impl Fn() + 'static,
+    ) -> Self {
         Self {
             report,
             buffer,
             sockets: RefCell::default(),
-            touched: RefCell::default(),
+            unsent,
             last_id: Cell::new(0),
             stop_accepting: Box::new(stop_accepting),
         }
@@ -62,11 +68,7 @@ impl ClientListener {
     /// Carries out one order. Orders for a connection that has just ended mean nothing.
     pub(crate) fn carry_out(&self, order: effects::Client) {
         match order {
-            effects::Client::Write { client, bytes } => self.with(client, |socket| {
-                if socket.append(bytes) {
-                    self.touched.borrow_mut().push(Rc::clone(socket));
-                }
-            }),
+            effects::Client::Write { client, bytes } => self.with(client, |socket| self.unsent.append(socket, bytes)),
             effects::Client::Pause { client } => self.with(client, |socket| socket.pause()),
             effects::Client::Resume { client } => self.with(client, |socket| socket.resume()),
             effects::Client::Close { client } => self.with(client, |socket| socket.close_after_flush()),
@@ -77,18 +79,6 @@ impl ClientListener {
     fn with(&self, client: inputs::ClientId, order: impl FnOnce(&Rc<Socket>)) {
         if let Some(socket) = self.sockets.borrow().get(&client) {
             order(socket);
-        }
-    }
-
-    /// Whether orders have appended something since the last flush.
-    pub(crate) fn is_touched(&self) -> bool {
-        !self.touched.borrow().is_empty()
-    }
-
-    /// Sends what orders have appended: one system call per socket.
-    pub(crate) fn flush(&self) {
-        for socket in self.touched.take() {
-            socket.flush();
         }
     }
 }
@@ -122,7 +112,7 @@ mod tests {
                     let _ = sender.send(fact);
                 }
             });
-            Self { listener: Rc::new(ClientListener::new(report, Rc::default(), || {})), facts }
+            Self { listener: Rc::new(ClientListener::new(report, Rc::default(), Rc::default(), || {})), facts }
         }
 
         /// A client and its connection at the listener.
@@ -173,7 +163,7 @@ mod tests {
             for piece in ["an", "", "swer", "s"] {
                 bench.write(id, piece);
             }
-            bench.listener.flush();
+            bench.listener.unsent.flush();
             let mut answer = [0; 7];
             client.read_exact(&mut answer).await.unwrap();
             assert_eq!(&answer, b"answers");
@@ -181,7 +171,7 @@ mod tests {
             for index in 0..1000_u16 {
                 bench.write(id, vec![index as u8; 100]);
             }
-            bench.listener.flush();
+            bench.listener.unsent.flush();
             let mut answer = vec![0; 100_000];
             client.read_exact(&mut answer).await.unwrap();
             assert!(answer.iter().enumerate().all(|(at, byte)| *byte == (at / 100) as u8));
@@ -215,7 +205,7 @@ mod tests {
             const TOTAL: usize = 64 * 1024 * 1024;
             for _ in 0..64 {
                 bench.write(id, vec![1; TOTAL / 64]);
-                bench.listener.flush();
+                bench.listener.unsent.flush();
             }
             assert!(matches!(bench.fact().await, Fact::Blocked { client } if client == id));
             assert!(matches!(bench.fact().await, Fact::Clogged { client } if client == id));
@@ -250,7 +240,7 @@ mod tests {
             let mut bench = Bench::new();
             let (mut client, id) = bench.connect().await;
             bench.write(id, vec![1; 64 * 1024 * 1024]);
-            bench.listener.flush();
+            bench.listener.unsent.flush();
             assert!(matches!(bench.fact().await, Fact::Blocked { .. }));
             assert!(matches!(bench.fact().await, Fact::Clogged { .. }));
             tokio::time::sleep(Duration::from_millis(1_100)).await;
@@ -277,13 +267,13 @@ mod tests {
                 }
                 let _ = sender.send(fact);
             });
-            let listener = Rc::new(ClientListener::new(report, Rc::default(), || {}));
+            let listener = Rc::new(ClientListener::new(report, Rc::default(), Rc::default(), || {}));
             machine.replace(Some(Rc::clone(&listener)));
             let mut bench = Bench { listener, facts };
             let (mut client, id) = bench.connect().await;
             const TOTAL: usize = 64 * 1024 * 1024;
             bench.write(id, vec![1; TOTAL]);
-            bench.listener.flush();
+            bench.listener.unsent.flush();
             assert!(matches!(bench.fact().await, Fact::Blocked { .. }));
             assert!(matches!(bench.fact().await, Fact::Clogged { .. }));
             let reading = spawn_local(async move {
@@ -294,12 +284,12 @@ mod tests {
             loop {
                 match bench.fact().await {
                     Fact::Blocked { .. } => {}
-                    Fact::Drained { .. } => bench.listener.flush(),
+                    Fact::Drained { .. } => bench.listener.unsent.flush(),
                     Fact::Unblocked { .. } => break,
                     other => panic!("{other:?}"),
                 }
             }
-            bench.listener.flush();
+            bench.listener.unsent.flush();
             assert_eq!(reading.await.unwrap()[TOTAL..], *b"more");
             machine.replace(None);
         });
@@ -316,7 +306,7 @@ mod tests {
             bench.write(id, vec![7; 3_000_000]);
             bench.listener.carry_out(Order::Close { client: id });
             bench.write(id, "too late");
-            bench.listener.flush();
+            bench.listener.unsent.flush();
             let mut answer = Vec::new();
             client.read_to_end(&mut answer).await.unwrap();
             assert_eq!(answer.len(), 3_000_000);

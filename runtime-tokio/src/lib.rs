@@ -30,4 +30,5 @@ mod socket;
 pub mod tail;
 mod tasks;
 mod temp_files;
+mod unsent;
 mod work_time;

@@ -20,6 +20,7 @@ use crate::metrics::ShardStats;
 use crate::report::Report;
 use crate::socket::ReadBuffer;
 use crate::temp_files::{DiskSpace, TempFiles};
+use crate::unsent::Unsent;
 use crate::work_time::WorkTime;
 use crate::{clock, compute, tasks};
 
@@ -46,7 +47,8 @@ pub(crate) struct Shard {
     files: Rc<TempFiles>,
     alarm: Alarm,
     work_time: RefCell<WorkTime>,
-    touched: Notify,
+    unsent: Rc<Unsent>,
+    flush_due: Notify,
     shutdown_requested: Cell<bool>,
     idle: Notify,
 }
@@ -82,6 +84,7 @@ impl Shard {
     ) -> Rc<Self> {
         let report = mailbox.report();
         let buffer = Rc::new(ReadBuffer::default());
+        let unsent = Rc::new(Unsent::default());
         let http = Rc::new(HttpExchanges::new(report.clone()));
         let stopped = Rc::clone(&http);
         let stop = move || {
@@ -93,15 +96,16 @@ impl Shard {
             inbox: RefCell::default(),
             effects: RefCell::default(),
             at_work: Cell::new(false),
-            clients: Rc::new(ClientListener::new(report.clone(), Rc::clone(&buffer), stop)),
-            brokers: Rc::new(BrokerConnections::new(report.clone(), buffer)),
+            clients: Rc::new(ClientListener::new(report.clone(), Rc::clone(&buffer), Rc::clone(&unsent), stop)),
+            brokers: Rc::new(BrokerConnections::new(report.clone(), buffer, Rc::clone(&unsent))),
             http,
             files: Rc::new(TempFiles::new(report.clone(), space)),
             partners,
             report,
             alarm: Alarm::default(),
             work_time: RefCell::new(WorkTime::new(Instant::now())),
-            touched: Notify::new(),
+            unsent,
+            flush_due: Notify::new(),
             shutdown_requested: Cell::new(false),
             idle: Notify::new(),
         });
@@ -152,21 +156,16 @@ impl Shard {
             () = self.idle.notified() => {}
         }
         flushing.abort();
-        self.flush_sockets();
+        self.unsent.flush();
     }
 
     /// Sends what was ordered since the last time, for ever. As a task of its own it has its turn when those that were ready
-    /// have had theirs: one system call per touched socket, whatever the number of facts and orders.
+    /// have had theirs: one system call per socket, whatever the number of facts and orders.
     async fn flush(self: Rc<Self>) {
         loop {
-            self.touched.notified().await;
-            self.work(|_| self.flush_sockets());
+            self.flush_due.notified().await;
+            self.work(|_| self.unsent.flush());
         }
-    }
-
-    fn flush_sockets(&self) {
-        self.clients.flush();
-        self.brokers.flush();
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {
@@ -187,8 +186,8 @@ impl Shard {
         self.at_work.set(false);
         self.work_time.borrow_mut().worked(began, Instant::now());
         self.alarm.look_at(self.next_timeout());
-        if self.clients.is_touched() || self.brokers.is_touched() {
-            self.touched.notify_one();
+        if !self.unsent.is_empty() {
+            self.flush_due.notify_one();
         }
         if self.shutdown_requested.get() && self.machine.borrow().is_idle() {
             self.idle.notify_one();

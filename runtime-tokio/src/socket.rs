@@ -82,7 +82,7 @@ pub(crate) struct Socket {
     queue: RefCell<VecDeque<Bytes>>,
     queued_bytes: Cell<usize>,
     accepted_bytes: Cell<u64>,
-    in_touched_list: Cell<bool>,
+    in_unsent: Cell<bool>,
     paused: Cell<bool>,
     full: Cell<bool>,
     clogged: Cell<bool>,
@@ -115,7 +115,7 @@ impl Socket {
             queue: RefCell::default(),
             queued_bytes: Cell::new(0),
             accepted_bytes: Cell::new(0),
-            in_touched_list: Cell::new(false),
+            in_unsent: Cell::new(false),
             paused: Cell::new(false),
             full: Cell::new(false),
             clogged: Cell::new(false),
@@ -134,12 +134,12 @@ impl Socket {
         }
         self.queued_bytes.set(self.queued_bytes.get() + bytes.len());
         self.queue.borrow_mut().push_back(bytes);
-        !self.in_touched_list.replace(true)
+        !self.in_unsent.replace(true)
     }
 
     /// Writes as much as the socket takes now, many buffers in one system call.
     pub(crate) fn flush(&self) {
-        self.in_touched_list.set(false);
+        self.in_unsent.set(false);
         // After its end nothing leaves and nothing is told: what it has accepted by then is what counts.
         if self.closing.get() == Closing::Now {
             return;
