@@ -37,6 +37,8 @@ pub struct ListenerConfig {
     pub inflight_bytes_per_client: usize,
     /// Bytes of frames above 64 KiB that the shard may hold at once. A frame larger than that goes alone.
     pub frame_memory_bytes: usize,
+    /// Bytes of other requests that the shard may hold at once. Beyond that it takes one request at a time of each client.
+    pub small_request_memory_bytes: usize,
     /// Bytes of answers of brokers above 64 KiB that the shard may hold at once; whoever holds some gets the rest of its
     /// answers beyond that.
     pub answer_memory_bytes: usize,
@@ -192,6 +194,7 @@ impl Default for ListenerConfig {
             inflight_requests_per_client: 64,
             inflight_bytes_per_client: 128 * MIB,
             frame_memory_bytes: 512 * MIB,
+            small_request_memory_bytes: 512 * MIB,
             answer_memory_bytes: 512 * MIB,
             connections: 50_000,
             idle_timeout: None,

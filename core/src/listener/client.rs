@@ -72,6 +72,16 @@ enum Life {
     Gone,
 }
 
+/// Whether one more request may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Free,
+    /// The client has as much under way as it may.
+    ClientIsFull,
+    /// It has something under way, and all clients of the shard together have too much.
+    ShardIsFull,
+}
+
 /// One client.
 pub(super) struct Client {
     id: ClientId,
@@ -331,7 +341,11 @@ impl Client {
                     env.ctx.timers.set(Timer::ClientTurn(self.id), env.ctx.now.monotonic + TURN);
                 }
                 let serving = self.life == Life::Serving && !self.is_behind;
-                let read = serving && self.has_room(env) && !self.pool.is_clogged();
+                let room = self.room(env);
+                let read = serving && room == Room::Free && !self.pool.is_clogged();
+                if serving && room == Room::ShardIsFull && self.reading.is_reading() {
+                    env.shared.small.count_wait();
+                }
                 self.reading.order(self.id, env.ctx.now.monotonic, read, env.out);
             }
             Life::Departed if self.slots.is_empty() => self.leave(env),
@@ -339,14 +353,21 @@ impl Client {
         }
     }
 
-    fn has_room(&self, env: &Env<'_, '_>) -> bool {
+    fn room(&self, env: &Env<'_, '_>) -> Room {
         let listener = &env.ctx.config.listener;
-        self.slots.len() < listener.inflight_requests_per_client && self.held < listener.inflight_bytes_per_client
+        if self.slots.len() >= listener.inflight_requests_per_client || self.held >= listener.inflight_bytes_per_client
+        {
+            Room::ClientIsFull
+        } else if !self.slots.is_empty() && !env.shared.small.has_room() {
+            Room::ShardIsFull
+        } else {
+            Room::Free
+        }
     }
 
     /// Takes the next frame, if there is one and it may be taken. Says whether it did.
     fn take_frame(&mut self, env: &mut Env<'_, '_>) -> bool {
-        if self.life != Life::Serving || !self.has_room(env) || self.reading.client_is_clogged {
+        if self.life != Life::Serving || self.room(env) != Room::Free || self.reading.client_is_clogged {
             return false;
         }
         if self.burst >= BURST && self.reading.has_frame() {
@@ -373,10 +394,13 @@ impl Client {
         env.shared.requests_by_api.count(&frame);
         let size = frame.len();
         self.held += size;
+        let small = if reserved == 0 { size } else { 0 };
+        env.shared.small.take(small);
         let mut slot = Slot {
             request,
             size,
             reserved,
+            small,
             answers: 0,
             correlation_id: 0,
             api: None,
@@ -418,7 +442,7 @@ impl Client {
         match FromMemory::read(head) {
             Ok(read) => {
                 let position = self.slots.len() - 1;
-                self.charge(position, read.items());
+                self.charge(env, position, read.items());
                 self.slots[position].state = State::FromMemory(read);
             }
             Err(Undecodable) => self.refuse(env, request),
@@ -426,11 +450,13 @@ impl Client {
     }
 
     /// A request takes memory for each of its items, whatever it was on the wire.
-    fn charge(&mut self, position: usize, items: usize) {
+    fn charge(&mut self, env: &mut Env<'_, '_>, position: usize, items: usize) {
         let slot = &mut self.slots[position];
         let more = (items * ITEM).saturating_sub(slot.size);
         slot.size += more;
+        slot.small += more;
         self.held += more;
+        env.shared.small.take(more);
     }
 
     /// There is no honest answer.
@@ -569,6 +595,7 @@ impl Client {
         while let Some(slot) = self.next_answered() {
             self.held -= slot.size;
             env.shared.memory.release(slot.reserved);
+            env.shared.small.release(slot.small);
             let State::Answered(reply) = slot.state else { return };
             let (pieces, last) = match reply {
                 Reply::Answer(pieces) => (pieces, false),
@@ -611,6 +638,7 @@ impl Client {
     fn drop_slot(&mut self, env: &mut Env<'_, '_>, slot: Slot) {
         self.held -= slot.size;
         env.shared.memory.release(slot.reserved);
+        env.shared.small.release(slot.small);
         env.shared.answers.give_back(self.id, slot.answers);
         self.pool.forget(slot.request);
         forget(env, slot.request);

@@ -31,6 +31,7 @@ pub(crate) mod request;
 mod rig;
 mod routes;
 mod search;
+mod small_requests;
 mod software;
 mod split;
 #[cfg(test)]
@@ -51,6 +52,7 @@ use frame_memory::FrameMemory;
 #[cfg(test)]
 pub(crate) use lanes::LIFECYCLE as LANE_LIFECYCLE;
 pub(crate) use request::Decision;
+use small_requests::SmallRequests;
 use software::SoftwareTable;
 
 /// A request of a Kafka client, unique for the lifetime of a shard.
@@ -64,6 +66,7 @@ struct Shared {
     /// Whose each request is that has asked etcd or wants to be woken, until it is answered.
     requests: HashMap<RequestId, ClientId>,
     memory: FrameMemory,
+    small: SmallRequests,
     answers: AnswerMemory,
     last_request: u64,
     requests_by_api: RequestStats,
@@ -94,6 +97,8 @@ pub struct Stats {
     pub broker_connections: usize,
     /// Bytes held by large frames.
     pub frame_bytes: usize,
+    /// Bytes of the other requests that are not answered.
+    pub small_request_bytes: usize,
     /// Bytes held by large answers.
     pub answer_bytes: usize,
     /// Clients turned away because there were too many.
@@ -106,6 +111,8 @@ pub struct Stats {
     pub failed_dials: u64,
     /// The budget that `frame_bytes` is taken from.
     pub frames: BudgetStats,
+    /// The budget that `small_request_bytes` is taken from.
+    pub small_requests: BudgetStats,
     /// The budget that `answer_bytes` is taken from.
     pub answers: BudgetStats,
     /// The most clients that may be connected.
@@ -133,6 +140,7 @@ impl Listener {
                 connections: HashMap::new(),
                 requests: HashMap::new(),
                 memory: FrameMemory::new(config.frame_memory_bytes),
+                small: SmallRequests::new(config.small_request_memory_bytes),
                 answers: AnswerMemory::new(config.answer_memory_bytes),
                 last_request: 0,
                 requests_by_api: RequestStats::default(),
@@ -291,12 +299,14 @@ impl Listener {
             requests: self.shared.last_request,
             broker_connections: self.shared.connections.len(),
             frame_bytes: self.shared.memory.taken(),
+            small_request_bytes: self.shared.small.taken(),
             answer_bytes: self.shared.answers.taken(),
             turned_away: self.turned_away_total,
             requests_by_api: self.shared.requests_by_api,
             retries: self.shared.retries,
             failed_dials: self.shared.failed_dials,
             frames: self.shared.memory.stats(),
+            small_requests: self.shared.small.stats(),
             answers: self.shared.answers.stats(),
             clients_max: self.connections_max,
         }

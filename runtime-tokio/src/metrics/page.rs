@@ -187,6 +187,7 @@ fn budgets_of(stats: &ShardStats) -> Vec<(&'static str, u64, BudgetStats)> {
     let connections = BudgetStats { limit: listener.clients_max as u64, waits: 0, refusals: listener.turned_away };
     let mut budgets = vec![
         ("frame_bytes", listener.frame_bytes as u64, listener.frames),
+        ("small_request_bytes", listener.small_request_bytes as u64, listener.small_requests),
         ("answer_bytes", listener.answer_bytes as u64, listener.answers),
         ("kafka_connections", listener.clients as u64, connections),
     ];

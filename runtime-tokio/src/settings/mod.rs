@@ -203,6 +203,7 @@ fn listener(given: &Given<'_>, kafka_address: &str) -> Result<ListenerConfig, Se
         inflight_requests_per_client: given.size("KAFSCALE_PROXY_CLIENT_INFLIGHT_REQUESTS")?,
         inflight_bytes_per_client: given.size("KAFSCALE_PROXY_CLIENT_INFLIGHT_BYTES")?,
         frame_memory_bytes: given.size("KAFSCALE_PROXY_FRAME_MEMORY_BYTES")?,
+        small_request_memory_bytes: given.size("KAFSCALE_PROXY_SMALL_REQUEST_MEMORY_BYTES")?,
         answer_memory_bytes: given.size("KAFSCALE_PROXY_ANSWER_MEMORY_BYTES")?,
         connections: given.size("KAFSCALE_PROXY_MAX_CONNECTIONS")?,
         idle_timeout: Some(non_negative_seconds(given.number_or_default("KAFSCALE_PROXY_IDLE_TIMEOUT_SEC")?))

@@ -17,6 +17,7 @@ pub(super) fn of_shard(process: &Config, shards: usize, shard: usize) -> Config 
     config.first_shard = shard == 0;
     let listener = &mut config.listener;
     listener.frame_memory_bytes = share(listener.frame_memory_bytes).max(largest_frame(listener.request_max_bytes));
+    listener.small_request_memory_bytes = share(listener.small_request_memory_bytes);
     listener.answer_memory_bytes = share(listener.answer_memory_bytes);
     listener.connections = share(listener.connections);
     if let Some(lfs) = &mut config.lfs {
@@ -95,6 +96,7 @@ mod tests {
             process(|config, _| config.listener.request_max_bytes = i32::MAX as usize),
             process(|config, lfs| {
                 config.listener.frame_memory_bytes = 1;
+                config.listener.small_request_memory_bytes = 1;
                 config.listener.answer_memory_bytes = 1;
                 config.listener.connections = 1;
                 lfs.upload_memory_bytes = 1;
@@ -119,6 +121,7 @@ mod tests {
                     let say = format!("{shards} shards of {whole:?}");
                     assert_eq!(config.first_shard, shard == 0, "{say}");
                     assert!(config.listener.frame_memory_bytes >= config.listener.request_max_bytes + 4, "{say}");
+                    assert!(config.listener.small_request_memory_bytes >= 1, "{say}");
                     assert!(config.listener.answer_memory_bytes >= 1, "{say}");
                     assert!(config.listener.connections >= 1 && lfs.exchanges >= 1, "{say}");
                     let memory = lfs.upload_memory_bytes as u64;
@@ -138,6 +141,7 @@ mod tests {
         let config = of_shard(&process(|_, _| {}), 4, 1);
         assert_eq!(config.listener.connections, 12_500);
         assert_eq!(config.listener.frame_memory_bytes, 128 << 20);
+        assert_eq!(config.listener.small_request_memory_bytes, 128 << 20);
         assert_eq!(config.listener.answer_memory_bytes, 128 << 20);
         let lfs = config.lfs.unwrap();
         assert_eq!((lfs.upload_memory_bytes, lfs.exchanges), (64 << 20, 1_024));

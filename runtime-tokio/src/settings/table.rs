@@ -216,6 +216,14 @@ pub const SETTINGS: &[Setting] = &[
     ),
     Setting::new(
         LIMITS,
+        "KAFSCALE_PROXY_SMALL_REQUEST_MEMORY_BYTES",
+        "small-request-memory-bytes",
+        "BYTES",
+        "536870912",
+        "Memory of the process for smaller Kafka requests; beyond it one at a time of each client is taken, bytes",
+    ),
+    Setting::new(
+        LIMITS,
         "KAFSCALE_PROXY_ANSWER_MEMORY_BYTES",
         "answer-memory-bytes",
         "BYTES",

@@ -57,6 +57,12 @@ fn each_setting_reaches_its_place() {
         ("KAFSCALE_PROXY_IDLE_TIMEOUT_SEC", "600", |s| format!("{:?}", s.process.listener.idle_timeout), "Some(600s)"),
         ("KAFSCALE_PROXY_CLIENT_WAIT_MAX_SEC", "60", |s| format!("{:?}", s.process.listener.client_wait_max), "60s"),
         ("KAFSCALE_PROXY_CLIENT_WAIT_MAX_SEC", "0", |s| format!("{:?}", s.process.listener.client_wait_max), "300s"),
+        (
+            "KAFSCALE_PROXY_SMALL_REQUEST_MEMORY_BYTES",
+            "7",
+            |s| s.process.listener.small_request_memory_bytes.to_string(),
+            "7",
+        ),
         ("KAFSCALE_PROXY_ANSWER_MEMORY_BYTES", "7", |s| s.process.listener.answer_memory_bytes.to_string(), "7"),
         ("KAFSCALE_PROXY_READ_TIMEOUT_SEC", "0", |s| format!("{:?}", s.process.listener.read_timeout), "30s"),
         ("KAFSCALE_PROXY_REQUEST_TIMEOUT_SEC", "600", |s| format!("{:?}", s.process.listener.request_timeout), "600s"),

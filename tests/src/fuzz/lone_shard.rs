@@ -35,6 +35,9 @@ const STEPS_MAX: usize = 200_000;
 const REQUEST_MAX_BYTES: usize = 1 << 20;
 const INFLIGHT_REQUESTS: usize = 8;
 const FRAME_MEMORY_BYTES: usize = 2 << 20;
+const SMALL_REQUEST_MEMORY_BYTES: usize = 16 << 10;
+/// What a request of 64 KiB counts as when it names as many partitions as it can: 256 bytes for six on the wire.
+const SMALL_REQUEST_MOST_BYTES: usize = (64 << 10) * 256 / 6;
 
 /// A request that reached a broker.
 pub(super) struct Asked {
@@ -118,6 +121,7 @@ impl<'a> LoneShard<'a> {
             request_max_bytes: REQUEST_MAX_BYTES,
             inflight_requests_per_client: INFLIGHT_REQUESTS,
             frame_memory_bytes: FRAME_MEMORY_BYTES,
+            small_request_memory_bytes: SMALL_REQUEST_MEMORY_BYTES,
             answer_memory_bytes: FRAME_MEMORY_BYTES,
             ..ListenerConfig::default()
         };
@@ -295,6 +299,8 @@ impl<'a> LoneShard<'a> {
                 let listener = self.proxy.stats().listener;
                 assert!(listener.open_requests <= INFLIGHT_REQUESTS * self.clients.len(), "{listener:?}");
                 assert!(listener.frame_bytes <= FRAME_MEMORY_BYTES, "{listener:?}");
+                let one_each = (self.clients.len() + 1) * SMALL_REQUEST_MOST_BYTES;
+                assert!(listener.small_request_bytes <= SMALL_REQUEST_MEMORY_BYTES + one_each, "{listener:?}");
             }
             Some(Event::Dialled(connection)) if self.dialling.remove(&connection) => {
                 let splitter = Splitter::for_requests(usize::MAX);

@@ -180,6 +180,8 @@ fn config() -> Config {
         request_max_bytes: REQUEST_MAX,
         // Room for one of the largest and a little more.
         frame_memory_bytes: REQUEST_MAX + 56_000,
+        // Some usual requests.
+        small_request_memory_bytes: 2_000,
         // Little more than one large answer.
         answer_memory_bytes: 100_000,
         read_timeout: Duration::from_secs(10),

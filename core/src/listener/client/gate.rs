@@ -61,7 +61,7 @@ impl Client {
             passed @ (State::Producing | State::Running(_) | State::Answered(_)) => slot.state = passed,
             State::Gated(head) if serving => match self.begin(env, request, head) {
                 Ok((state, items)) => {
-                    self.charge(position, items);
+                    self.charge(env, position, items);
                     self.slots[position].state = state;
                     self.start(env, position);
                 }

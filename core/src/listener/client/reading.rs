@@ -87,6 +87,11 @@ impl Reading {
         self.splitter.push(bytes);
     }
 
+    /// Whether the driver was told to read.
+    pub(super) fn is_reading(&self) -> bool {
+        self.is_reading
+    }
+
     /// Whether bytes came since the last call.
     pub(super) fn was_active(&mut self) -> bool {
         std::mem::take(&mut self.active)

@@ -13,6 +13,8 @@ pub(super) struct Slot {
     pub(super) size: usize,
     /// Bytes of it that are held in the shard's memory for large frames.
     pub(super) reserved: usize,
+    /// Bytes of it that are held in the shard's memory for small requests.
+    pub(super) small: usize,
     /// Bytes of brokers' answers to it that are held in the shard's memory for large answers.
     pub(super) answers: usize,
     pub(super) correlation_id: i32,

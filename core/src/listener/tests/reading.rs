@@ -41,6 +41,45 @@ fn answers_that_wait_for_earlier_ones_count() {
     assert!(!bench.peer(CLIENT).paused);
 }
 
+/// Whoever has nothing under way may always send one: so nobody waits for others.
+#[test]
+fn beyond_the_memory_for_small_requests_each_client_sends_one_at_a_time() {
+    // Each counts for its one partition.
+    let mut bench = Bench::with(|config| config.listener.small_request_memory_bytes = 3 * 256);
+    let taken = |bench: &Bench| bench.listener.stats().small_request_bytes / 256;
+    let three = |partition: i32| {
+        let mut three = BytesMut::new();
+        (1..=3).for_each(|number| three.put_slice(&produce(number, &[partition])));
+        three
+    };
+    bench.send(&three(0));
+    assert_eq!((taken(&bench), bench.peer(CLIENT).paused), (3, true));
+    let other = ClientId(8);
+    bench.accept(other);
+    assert!(!bench.peer(other).paused);
+    bench.send_from(other, &three(1));
+    assert_eq!((taken(&bench), bench.peer(other).paused), (4, true), "the second waits");
+    assert_eq!(bench.listener.stats().small_requests.waits, 2);
+    bench.serve_produce("b:1", 0);
+    assert_eq!((taken(&bench), bench.peer(other).paused), (4, true), "one at a time");
+    bench.serve_produce("a:1", 0);
+    bench.serve_produce("a:1", 0);
+    assert!(!bench.peer(CLIENT).paused, "two are under way");
+    bench.serve_produce("b:1", 0);
+    bench.serve_produce("b:1", 0);
+    bench.serve_produce("a:1", 0);
+    assert!(!bench.peer(CLIENT).paused && !bench.peer(other).paused);
+    assert_eq!(taken(&bench), 0);
+    // A large one is in another budget, but for what its items count beyond its bytes.
+    bench.send(&large(1));
+    assert_eq!(bench.listener.stats().small_request_bytes, 0);
+    bench.send_from(other, &three(1));
+    bench.client(input::Client::Closed { client: other });
+    bench.leave();
+    bench.pass(Duration::from_secs(200));
+    assert_eq!(bench.listener.stats().small_request_bytes, 0, "those of clients that have gone are given back");
+}
+
 /// A Produce with a frame above 64 KiB.
 fn large(correlation_id: i32) -> Bytes {
     let mut request = produce_of(-1, &[0]);
