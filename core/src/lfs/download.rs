@@ -24,7 +24,7 @@ use super::call::Call;
 use super::checksum::hex;
 use super::download_request::{BODY_MAX_BYTES, DownloadRequest, Mode};
 use super::purpose::Purpose;
-use super::requester::Requester;
+use super::requester::{self, Requester};
 use super::s3_call;
 use super::utc;
 use crate::log_text::Printable;
@@ -227,10 +227,7 @@ impl Download {
                     Err(error) => self.refuse(call, &error),
                 }
             }
-            ReadResult::Broken(_) => {
-                self.requester.abort(call);
-                self.finish(call);
-            }
+            ReadResult::Broken(reason) => self.refuse(call, &requester::body_broken(&reason)),
         }
     }
 

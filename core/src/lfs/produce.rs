@@ -32,7 +32,7 @@ use super::produce_request::{self, ProduceRequest};
 use super::publish::{Publish, Published};
 use super::purpose::UploadStep;
 use super::reach::{NotReached, Partition, Reach, Reached};
-use super::requester::Requester;
+use super::requester::{self, Requester};
 use super::upload::{self, Blob, Failure, Progress, Stored, Upload};
 use super::verdict::{Blob as Fate, Ending};
 use crate::log_text::Printable;
@@ -468,7 +468,6 @@ impl Produce {
             ?failure,
             "an upload broke off"
         );
-        self.requester.abort(call);
     }
 
     /// Removes what an upload that was given up has left behind, once nothing of it is in flight.
@@ -653,7 +652,8 @@ fn failure_error(failure: &Failure) -> Option<ApiError> {
         }
         Failure::ReadTimeout => ApiError::new(Code::RequestTimeout, "no byte of the body came for too long"),
         Failure::S3 => ApiError::new(Code::S3UploadFailed, "the blob could not be stored in S3"),
-        Failure::Broken(_) | Failure::ClientGone => return None,
+        Failure::Broken(reason) => requester::body_broken(reason),
+        Failure::ClientGone => return None,
     };
     Some(error)
 }

@@ -1,7 +1,7 @@
 //! The client of one exchange: it waits, has its answer, or has gone.
 
 use crate::http::answer::ApiAnswer;
-use crate::http::error_body::ApiError;
+use crate::http::error_body::{ApiError, Code};
 use crate::input::ExchangeId;
 use crate::timers::Timer;
 
@@ -101,14 +101,6 @@ impl Requester {
         true
     }
 
-    /// There is nothing to answer: the request itself broke off.
-    pub(crate) fn abort(&mut self, call: &mut Call<'_, '_>) {
-        if self.state == State::Waiting {
-            self.state = State::Gone;
-            call.out.push(Decision::Abort { exchange: self.exchange });
-        }
-    }
-
     /// The client has gone.
     pub(crate) fn on_gone(&mut self) {
         match self.state {
@@ -122,4 +114,9 @@ impl Requester {
         self.state = State::Ended;
         call.ctx.timers.clear(Timer::ExchangeProgress(self.exchange));
     }
+}
+
+/// A body that ended before its end, or whose framing is none (RFC 9112, 7.1 and 8). Who sent it may still read.
+pub(crate) fn body_broken(reason: &str) -> ApiError {
+    ApiError::new(Code::InvalidRequest, format!("the body broke off, nothing was stored, send it again: {reason}"))
 }

@@ -84,11 +84,20 @@ async fn a_request_that_can_be_read_in_two_ways_is_one_request_or_none() {
         ("TLS", "\x16\x03\x01\x02\0\x01\0\x01".into(), &["400"]),
         ("two hundred headers", post(&format!("{topic}{many}Content-Length: 0\r\n"), ""), &["431"]),
         ("a target of 70,000 bytes", format!("GET /{} HTTP/1.1\r\nHost: lfs\r\n\r\n", "a".repeat(70_000)), &["414"]),
-        ("a chunk of a length that is none", post(&format!("{topic}Transfer-Encoding: chunked\r\n"), "zz\r\n"), &[]),
+        (
+            "a chunk of a length that is none",
+            post(&format!("{topic}Transfer-Encoding: chunked\r\n"), "zz\r\n"),
+            &["400"],
+        ),
         (
             "a chunk whose length no number holds",
             post(&format!("{topic}Transfer-Encoding: chunked\r\n"), "fffffffffffffffff\r\nabc"),
-            &[],
+            &["400"],
+        ),
+        (
+            "a chunk that is longer than it says",
+            post(&format!("{topic}Transfer-Encoding: chunked\r\n"), "3\r\nabcd\r\n0\r\n\r\n"),
+            &["400"],
         ),
         ("a body behind a refusal", post(&format!("Content-Length: {}\r\n", smuggled.len()), &smuggled), &["400"]),
         (
@@ -103,10 +112,30 @@ async fn a_request_that_can_be_read_in_two_ways_is_one_request_or_none() {
     for (name, bytes, expected) in rows {
         let answer = exchange(&deployment, bytes.as_bytes()).await;
         let statuses = statuses(&answer);
-        // A body that breaks its framing is one that breaks off, and HTTP/2 would not understand an answer.
+        // HTTP/2 would not understand an answer.
         assert_eq!(statuses.len(), usize::from(!expected.is_empty()), "{name}: {answer}");
         assert!(statuses.iter().all(|status| expected.contains(status)), "{name}: {expected:?}, not {answer:?}");
         assert_eq!(deployment.proxy.lfs.get("/lfs/produce").await.status, 405, "{name}");
+    }
+    assert_eq!(records(&deployment).await, before, "nothing was published");
+    assert_eq!(deployment.partners.store.keys(), Vec::<String>::new());
+}
+
+/// Whoever has sent less than the framing promises, and still reads, is told.
+#[tokio::test]
+async fn whoever_ends_a_body_early_is_told() {
+    let deployment = Deployment::start(&[]).await;
+    let before = records(&deployment).await;
+    for (framing, body) in [("Content-Length: 9", "abc"), ("Transfer-Encoding: chunked", "3\r\nabc\r\n")] {
+        let mut stream = TcpStream::connect(deployment.proxy.lfs.authority()).await.expect("the proxy listens");
+        let request =
+            format!("POST /lfs/produce HTTP/1.1\r\nHost: lfs\r\nX-Kafka-Topic: {TOPIC}\r\n{framing}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await.expect("the proxy takes a request");
+        stream.shutdown().await.expect("a socket can be half closed");
+        let mut answer = String::new();
+        timeout(AT_ONCE, stream.read_to_string(&mut answer)).await.expect("an end").expect("an answer");
+        assert_eq!(statuses(&answer), ["400"], "{framing}: {answer}");
+        assert!(answer.contains("\"invalid_request\"") && answer.contains("broke off"), "{answer}");
     }
     assert_eq!(records(&deployment).await, before, "nothing was published");
     assert_eq!(deployment.partners.store.keys(), Vec::<String>::new());

@@ -346,7 +346,7 @@ fn the_body_of_the_request() {
     let mut bench = Bench::new(config());
     bench.request(ONE, "POST", "/lfs/download", &[]);
     bench.body(ONE, ReadResult::Broken("reset".into()));
-    assert_eq!(bench.read().last().unwrap(), "break the connection");
+    assert_eq!(bench.read().last().unwrap(), "400 invalid_request");
     bench.assert_nothing_left();
 
     let mut bench = Bench::new(config());
