@@ -8,6 +8,7 @@ use kafscale_proxy_core::{Input, effects, inputs};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
+use crate::names::Names;
 use crate::report::Report;
 use crate::socket::{ReadBuffer, Socket, SocketFact};
 use crate::tasks::spawn_local;
@@ -27,11 +28,13 @@ pub(crate) struct BrokerConnections {
     buffer: Rc<ReadBuffer>,
     connections: RefCell<HashMap<inputs::BrokerConnectionId, Connection>>,
     unsent: Rc<Unsent>,
+    names: Rc<Names>,
 }
 
 impl BrokerConnections {
     pub(crate) fn new(report: Report, buffer: Rc<ReadBuffer>, unsent: Rc<Unsent>) -> Self {
-        Self { report, buffer, connections: RefCell::default(), unsent }
+        let names = Rc::new(Names::of_system());
+        Self { report, buffer, connections: RefCell::default(), unsent, names }
     }
 
     /// Carries out one order. Orders for a connection that has just ended mean nothing.
@@ -58,11 +61,14 @@ impl BrokerConnections {
         self.connections.borrow_mut().insert(connection, Connection::Connecting { _give_up: give_up });
         let this = Rc::clone(self);
         spawn_local(async move {
-            // Names are resolved anew for every connection: a broker that moved is found at its new address.
+            let dial = async {
+                let addresses = this.names.resolve(&address).await?;
+                TcpStream::connect(&addresses[..]).await.map_err(|error| error.to_string())
+            };
             let stream = tokio::select! {
                 biased;
                 _ = given_up => Err("given up".to_owned()),
-                stream = TcpStream::connect(&address) => stream.map_err(|error| format!("{address}: {error}")),
+                stream = dial => stream.map_err(|error| format!("{address}: {error}")),
             };
             match stream {
                 Ok(stream) => this.serve(connection, stream).await,

@@ -19,6 +19,7 @@ mod http_server;
 pub mod logging;
 mod metrics;
 pub mod models;
+mod names;
 pub mod process;
 mod pulled;
 mod report;
