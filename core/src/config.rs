@@ -39,8 +39,8 @@ pub struct ListenerConfig {
     pub frame_memory_bytes: usize,
     /// Bytes of other requests that the shard may hold at once. Beyond that it takes one request at a time of each client.
     pub small_request_memory_bytes: usize,
-    /// Bytes of answers of brokers above 64 KiB that the shard may hold at once; whoever holds some gets the rest of its
-    /// answers beyond that.
+    /// Bytes of answers of brokers above 64 KiB that the shard may hold at once; who holds some gets what its oldest request
+    /// needs beyond that.
     pub answer_memory_bytes: usize,
     /// Kafka connections of the shard.
     pub connections: usize,

@@ -117,6 +117,9 @@ bugs! {
     FramesUnbounded = "frames-unbounded",
     /// A large answer keeps its memory when it is of no use any more. As above, for what brokers send.
     AnswerNeverReleased = "answer-never-released",
+    /// Whoever holds a large answer gets room for all others that it has in flight, however far behind. Budgets that exempt
+    /// the one who makes progress.
+    LaterAnswersUnbounded = "later-answers-unbounded",
     /// No timer watches a request that does not become whole. Servers that read a frame to its end and set no deadline.
     HalfFrameForgotten = "half-frame-forgotten",
     /// A client that takes none of its answers is kept for ever, with all that it holds. Servers that only pause, and trust

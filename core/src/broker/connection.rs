@@ -181,6 +181,11 @@ impl<R> Connection<R> {
         self.splitter.announced().ok().flatten().filter(|_| self.is_ready())
     }
 
+    /// What the broker owes answers for.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = &R> {
+        self.in_flight.iter().map(|request| &request.reply_to)
+    }
+
     /// Writes a request. Order is kept.
     ///
     /// The connection must be ready: elsewhere a request would be neither sent nor reported.

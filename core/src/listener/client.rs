@@ -4,6 +4,7 @@
 //! until its answer is written. What is held for the client is bounded: by requests, by bytes, by what the client
 //! takes and by what brokers read; beyond that it is not read.
 
+mod answers;
 mod gate;
 mod reading;
 mod slot;
@@ -20,7 +21,6 @@ use crate::context::Context;
 use crate::input::{self, BrokerConnectionId, ClientId};
 use crate::kafka::Splitter;
 use crate::listener::admit::{Admission, admit};
-use crate::listener::answer_memory::room_of;
 use crate::listener::from_memory::FromMemory;
 use crate::listener::pool::{Outbound, Pool, PoolEvent, Ticket, Wires};
 use crate::listener::produce::{ProduceSteps, Producer};
@@ -306,11 +306,6 @@ impl Client {
         self.settle(env);
     }
 
-    /// There is room for the large answers that the client's brokers have for it.
-    pub(super) fn granted_answers(&mut self, env: &mut Env<'_, '_>) {
-        self.with_pool(env, |pool, ctx, wires| pool.granted(ctx.now.monotonic, wires));
-    }
-
     /// Nothing more is read; the connection is closed when everything before is answered.
     pub(super) fn end(&mut self, env: &mut Env<'_, '_>) {
         if self.life == Life::Serving {
@@ -335,6 +330,7 @@ impl Client {
                 break;
             }
         }
+        self.claim_room(env);
         match self.life {
             Life::Serving | Life::Ending => {
                 if self.is_behind {
@@ -519,18 +515,6 @@ impl Client {
         }
     }
 
-    /// A large answer stays with its request until that is answered; one that nobody waits for is dropped.
-    fn hold_answer(&mut self, env: &mut Env<'_, '_>, position: Option<usize>, result: &PartResult) {
-        let bytes = match result {
-            PartResult::Answered { frame, .. } => room_of(frame.len()),
-            PartResult::NotSent | PartResult::Lost { .. } => 0,
-        };
-        match position.map(|position| &mut self.slots[position]) {
-            Some(slot) if matches!(slot.state, State::Producing | State::Running(_)) => slot.answers += bytes,
-            Some(_) | None => env.shared.answers.give_back(self.id, bytes),
-        }
-    }
-
     fn take_produced(&mut self, env: &mut Env<'_, '_>) {
         let mut produced = mem::take(&mut self.produced);
         for (request, step) in produced.drain(..) {
@@ -580,46 +564,6 @@ impl Client {
         env.out.push(Decision::Ask { question, request });
     }
 
-    /// The oldest request, once it is answered.
-    fn next_answered(&mut self) -> Option<Slot> {
-        let is_answered = |slot: &Slot| matches!(slot.state, State::Answered(_));
-        if planted(Bug::AnswersOutOfOrder) {
-            let position = self.slots.iter().position(is_answered)?;
-            return self.slots.remove(position);
-        }
-        self.slots.pop_front_if(|slot| is_answered(slot))
-    }
-
-    /// Writes the answers that are due.
-    fn release(&mut self, env: &mut Env<'_, '_>) {
-        while let Some(slot) = self.next_answered() {
-            self.held -= slot.size;
-            env.shared.memory.release(slot.reserved);
-            env.shared.small.release(slot.small);
-            let State::Answered(reply) = slot.state else { return };
-            let (pieces, last) = match reply {
-                Reply::Answer(pieces) => (pieces, false),
-                Reply::AnswerAndClose(pieces) => (pieces, true),
-                Reply::Silence => (Vec::new(), false),
-                Reply::Close => (Vec::new(), true),
-            };
-            if matches!(self.life, Life::Serving | Life::Ending) {
-                let client = self.id;
-                self.burst += pieces.iter().map(Bytes::len).sum::<usize>();
-                env.shared.answers.written(env.ctx.now.monotonic, client, slot.answers);
-                env.out.extend(pieces.into_iter().map(|bytes| Decision::Write { client, bytes }));
-                if last {
-                    self.finish(env);
-                }
-            } else {
-                env.shared.answers.give_back(self.id, slot.answers);
-            }
-        }
-        if self.life == Life::Ending && self.slots.is_empty() {
-            self.finish(env);
-        }
-    }
-
     /// Orders the end: what was not answered by now gets no answer.
     fn finish(&mut self, env: &mut Env<'_, '_>) {
         if !matches!(self.life, Life::Serving | Life::Ending) {
@@ -662,9 +606,8 @@ impl Client {
         env.ctx.timers.clear(Timer::ClientIdle(self.id));
     }
 
-    // Requests get ascending numbers, so slots are in their order.
     fn position(&self, request: RequestId) -> Option<usize> {
-        self.slots.binary_search_by_key(&request, |slot| slot.request).ok()
+        slot::position(&self.slots, request)
     }
 
     fn with_pool<'c>(&mut self, env: &mut Env<'_, 'c>, call: impl FnOnce(&mut Pool, &mut Context<'c>, &mut Wires<'_>)) {

@@ -343,10 +343,9 @@ impl Listener {
                 machine.granted(&mut env, bytes);
             }
         }
-        while let Some(next) = env.shared.answers.grant(env.ctx.now.monotonic) {
-            if let Some(machine) = self.clients.get_mut(&next) {
-                machine.granted_answers(&mut env);
-            }
+        while let Some((next, connection, bytes)) = env.shared.answers.grant(env.ctx.now.monotonic) {
+            let machine = self.clients.get_mut(&next).expect("whoever waits for room is there");
+            machine.granted_answer(&mut env, connection, bytes);
         }
         if let Some(at) = env.shared.answers.next_settled() {
             env.ctx.timers.set_no_later(Timer::AnswerRoom, at);

@@ -15,7 +15,7 @@ use crate::cluster::Address;
 use crate::context::Context;
 use crate::input::{self, BrokerConnectionId, ClientId};
 use crate::listener::RequestId;
-use crate::listener::answer_memory::{AnswerMemory, room_of};
+use crate::listener::answer_memory::{AnswerMemory, Claimed, Turn, room_of};
 use crate::listener::request::{Decision, Part, PartResult, Target};
 use crate::listener::search::{Next, Search};
 use crate::time::Monotonic;
@@ -84,10 +84,28 @@ struct Broker {
     /// Whether it was ever ready: what waits for one that was not has to look elsewhere when it ends.
     was_ready: bool,
     waiting: VecDeque<Search>,
-    /// Bytes of the answer in front, if it is large: the client holds them, or waits for room for them.
-    claimed: usize,
-    /// Since when it is not read for want of room.
-    unread: Option<Monotonic>,
+    room: Room,
+}
+
+/// Room for the answer in front of a connection, if it is large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// It is not large, or not even its length has come.
+    NotNeeded,
+    /// The connection is not read until there is some.
+    Awaited { turn: Turn, since: Monotonic },
+    /// The client holds so many bytes for it.
+    Held(usize),
+}
+
+impl Room {
+    /// Since when the connection is not read for want of room.
+    const fn unread(self) -> Option<Monotonic> {
+        match self {
+            Self::Awaited { since, .. } => Some(since),
+            Self::NotNeeded | Self::Held(_) => None,
+        }
+    }
 }
 
 /// The connections of one client.
@@ -95,6 +113,8 @@ pub(super) struct Pool {
     client: ClientId,
     brokers: BTreeMap<BrokerConnectionId, Broker>,
     by_address: BTreeMap<Address, BrokerConnectionId>,
+    /// Those with a large answer in front that has no room.
+    large: BTreeSet<BrokerConnectionId>,
     /// Where requests for any broker go while the connection lasts.
     sticky: Option<Address>,
     /// Between two attempts, with the time of the next.
@@ -121,6 +141,7 @@ impl Pool {
             client,
             brokers: BTreeMap::new(),
             by_address: BTreeMap::new(),
+            large: BTreeSet::new(),
             sticky: None,
             pausing: Vec::new(),
             patience: BTreeMap::new(),
@@ -183,38 +204,75 @@ impl Pool {
         let Some(since) = self.paused.take() else { return };
         // Answers may have come in time and wait in the socket. What is still not read is excused again from now on.
         for broker in self.brokers.values_mut() {
-            let unread = broker.unread.map_or(since, |unread| unread.min(since));
+            let unread = broker.room.unread().map_or(since, |unread| unread.min(since));
             broker.connection.excuse(now.since(unread));
-            broker.unread = broker.unread.map(|_| now);
+            if let Room::Awaited { since, .. } = &mut broker.room {
+                *since = now;
+            }
         }
-        let ready = self.brokers.iter().filter(|(_, broker)| broker.connection.is_ready() && broker.unread.is_none());
+        let ready =
+            self.brokers.iter().filter(|(_, broker)| broker.connection.is_ready() && broker.room.unread().is_none());
         wires.decisions.extend(ready.map(|(id, _)| Decision::ResumeBroker { connection: *id }));
     }
 
-    /// There is room for the large answers of this client: their connections are read again.
-    pub(super) fn granted(&mut self, now: Monotonic, wires: &mut Wires<'_>) {
-        for (id, broker) in &mut self.brokers {
-            if let Some(since) = broker.unread.take() {
-                // From the moment of a pause on it is excused when that is over.
-                broker.connection.excuse(self.paused.unwrap_or(now).since(since));
-                if self.paused.is_none() {
-                    wires.decisions.push(Decision::ResumeBroker { connection: *id });
+    /// Whether some connection has a large answer in front that has no room.
+    pub(super) fn wants_room(&self) -> bool {
+        !self.large.is_empty()
+    }
+
+    /// It is the turn of a large answer: its connection is read again.
+    pub(super) fn granted(&mut self, now: Monotonic, id: BrokerConnectionId, bytes: usize, wires: &mut Wires<'_>) {
+        self.large.remove(&id);
+        let broker = self.brokers.get_mut(&id).expect("whoever waits for room has not ended");
+        let had = mem::replace(&mut broker.room, Room::Held(bytes));
+        self.read_again(now, id, had, wires);
+    }
+
+    /// Takes room for large answers in front of connections. Without room a connection is not read, unless the client's
+    /// oldest request, which is in flight to it among those for which `is_needed` is true, could not end then.
+    pub(super) fn claim_room(&mut self, now: Monotonic, is_needed: impl Fn(RequestId) -> bool, wires: &mut Wires<'_>) {
+        let large: Vec<BrokerConnectionId> = self.large.iter().copied().collect();
+        // Twice: what one gets in its turn makes the client one that holds something, so that others get what is needed.
+        for id in large.iter().chain(&large).copied() {
+            let Some(broker) = self.brokers.get_mut(&id) else { continue };
+            let is_needed = broker.connection.awaited().any(|ticket| is_needed(ticket.request));
+            let had = broker.room;
+            match had {
+                Room::NotNeeded => {
+                    let bytes = broker.connection.announced().map_or(0, room_of);
+                    if bytes == 0 {
+                        self.large.remove(&id);
+                        continue;
+                    }
+                    match wires.answers.claim(now, self.client, id, bytes, is_needed) {
+                        Claimed::Now => broker.room = Room::Held(bytes),
+                        Claimed::Later(turn) => {
+                            broker.room = Room::Awaited { turn, since: now };
+                            wires.decisions.push(Decision::PauseBroker { connection: id });
+                        }
+                    }
                 }
+                Room::Awaited { turn, .. } if is_needed => {
+                    if let Some(bytes) = wires.answers.need(self.client, turn) {
+                        broker.room = Room::Held(bytes);
+                    }
+                }
+                Room::Awaited { .. } | Room::Held(_) => {}
+            }
+            if let Room::Held(_) = broker.room {
+                self.large.remove(&id);
+                self.read_again(now, id, had, wires);
             }
         }
     }
 
-    /// Takes room for the answer in front of a connection, if it is large. Without room the connection is not read.
-    fn claim_room(&mut self, now: Monotonic, id: BrokerConnectionId, wires: &mut Wires<'_>) {
-        let Some(broker) = self.brokers.get_mut(&id).filter(|broker| broker.claimed == 0) else { return };
-        let bytes = broker.connection.announced().map_or(0, room_of);
-        if bytes == 0 {
-            return;
-        }
-        broker.claimed = bytes;
-        if !wires.answers.claim(now, self.client, bytes) {
-            broker.unread = Some(now);
-            wires.decisions.push(Decision::PauseBroker { connection: id });
+    /// A connection that may not have been read for want of room is read again.
+    fn read_again(&mut self, now: Monotonic, id: BrokerConnectionId, had: Room, wires: &mut Wires<'_>) {
+        let (Some(since), Some(broker)) = (had.unread(), self.brokers.get_mut(&id)) else { return };
+        // From the moment of a pause on it is excused when that is over.
+        broker.connection.excuse(self.paused.unwrap_or(now).since(since));
+        if self.paused.is_none() {
+            wires.decisions.push(Decision::ResumeBroker { connection: id });
         }
     }
 
@@ -232,12 +290,13 @@ impl Pool {
         ctx.timers.clear(Timer::ClientDial(self.client));
         for (id, broker) in mem::take(&mut self.brokers) {
             ctx.timers.clear(Timer::BrokerConnection(id));
-            answers.give_back(self.client, broker.claimed);
+            self.give_back(broker.room, answers);
             if broker.connection.is_usable() {
                 decisions.push(Decision::CloseBroker { connection: id });
             }
         }
         self.by_address.clear();
+        self.large.clear();
         self.pausing.clear();
         self.patience.clear();
     }
@@ -290,7 +349,7 @@ impl Pool {
             return;
         }
         let mut events = mem::take(&mut self.scratch);
-        if broker.connection.expire(ctx.now.monotonic, &mut events) && broker.unread.is_some() {
+        if broker.connection.expire(ctx.now.monotonic, &mut events) && broker.room.unread().is_some() {
             wires.answers.refused();
         }
         self.carry_out(ctx, id, &mut events, wires);
@@ -387,8 +446,8 @@ impl Pool {
             Connection::new(address.clone(), cluster.kind, deadline, ANSWER_MAX_BYTES).with_login(cluster.sasl.clone());
         ctx.timers.set(Timer::BrokerConnection(id), deadline);
         self.by_address.insert(address.clone(), id);
-        self.brokers
-            .insert(id, Broker { connection, was_ready: false, waiting: VecDeque::new(), claimed: 0, unread: None });
+        let broker = Broker { connection, was_ready: false, waiting: VecDeque::new(), room: Room::NotNeeded };
+        self.brokers.insert(id, broker);
         wires.owners.insert(id, self.client);
         wires.decisions.push(Decision::Connect { connection: id, address });
         id
@@ -410,7 +469,7 @@ impl Pool {
         wires: &mut Wires<'_>,
     ) {
         let Some(broker) = self.brokers.get_mut(&id) else { return };
-        let mut waits_no_more = false;
+        let mut came = None;
         for event in events.drain(..) {
             match event {
                 Event::Ready => {
@@ -424,8 +483,17 @@ impl Pool {
                 Event::Silent { reply_to } => wires.events.push_back(PoolEvent::Silent { ticket: reply_to }),
                 Event::SilentLost => wires.events.push_back(PoolEvent::SilentLost),
                 Event::Answered { reply_to, frame } => {
-                    let claimed = mem::take(&mut broker.claimed);
-                    waits_no_more |= wires.answers.come(self.client, claimed, room_of(frame.len()));
+                    let had = mem::replace(&mut broker.room, Room::NotNeeded);
+                    let held = match had {
+                        Room::NotNeeded => 0,
+                        Room::Awaited { turn, .. } => {
+                            wires.answers.give_up(self.client, turn);
+                            0
+                        }
+                        Room::Held(bytes) => bytes,
+                    };
+                    wires.answers.come(self.client, held, room_of(frame.len()));
+                    came.get_or_insert(had);
                     let address = broker.connection.address().clone();
                     let result = PartResult::Answered { address, frame };
                     wires.events.push_back(PoolEvent::Finished { ticket: reply_to, result });
@@ -447,11 +515,28 @@ impl Pool {
             }
             self.arm_dial_timer(ctx);
         }
-        if waits_no_more {
-            self.granted(ctx.now.monotonic, wires);
+        if let Some(had) = came {
+            self.large.remove(&id);
+            self.read_again(ctx.now.monotonic, id, had, wires);
         }
-        self.claim_room(ctx.now.monotonic, id, wires);
+        self.look_at_front(id);
         self.arm_deadline(ctx, id);
+    }
+
+    /// Room for the answer in front is claimed when the call is over, for then it is known which request is the oldest.
+    fn look_at_front(&mut self, id: BrokerConnectionId) {
+        let Some(broker) = self.brokers.get(&id) else { return };
+        if broker.room == Room::NotNeeded && broker.connection.announced().is_some_and(|bytes| room_of(bytes) > 0) {
+            self.large.insert(id);
+        }
+    }
+
+    fn give_back(&self, room: Room, answers: &mut AnswerMemory) {
+        match room {
+            Room::NotNeeded => {}
+            Room::Awaited { turn, .. } => answers.give_up(self.client, turn),
+            Room::Held(bytes) => answers.give_back(self.client, bytes),
+        }
     }
 
     /// A connection is gone; `accepted_bytes` is known when it had stood.
@@ -465,7 +550,8 @@ impl Pool {
         let Some(broker) = self.brokers.remove(&id) else { return };
         ctx.timers.clear(Timer::BrokerConnection(id));
         self.clogged.remove(&id);
-        wires.answers.give_back(self.client, broker.claimed);
+        self.large.remove(&id);
+        self.give_back(broker.room, wires.answers);
         let address = broker.connection.address().clone();
         self.by_address.remove(&address);
         if let Some(accepted_bytes) = accepted_bytes {

@@ -44,6 +44,7 @@ impl World {
                 }
             }
         }
+        self.judges.called(shard, now);
     }
 
     fn carry_out_client(&mut self, shard: usize, order: effects::Client) {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use kafscale_proxy_core::inputs::ClientId;
 use kafscale_proxy_core::kafka::{Message, Request, ResponseHeader, Splitter, request_frame};
 
 /// The longest answer a client takes, bytes.
@@ -12,6 +13,9 @@ const ANSWER_MAX_BYTES: usize = 256 << 20;
 const WINDOW: usize = 300;
 /// Above so many bytes that wait the driver says that a client is clogged.
 const HIGH_WATERMARK: usize = 1_500;
+
+/// What a client calls itself, before its number: so it is known at brokers whom the proxy asks for.
+pub(super) const NAME: &str = "world-";
 
 /// Who ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,7 @@ pub(super) enum HeldBack {
 
 /// One connection as the client sees it.
 pub struct KafkaClient {
+    name: String,
     next_correlation_id: i32,
     /// Correlation ids of requests that must be answered, oldest first.
     awaited: VecDeque<i32>,
@@ -50,9 +55,11 @@ pub struct KafkaClient {
     unsent: BytesMut,
 }
 
-impl Default for KafkaClient {
-    fn default() -> Self {
+impl KafkaClient {
+    /// One that has just connected.
+    pub(super) fn new(id: ClientId) -> Self {
         Self {
+            name: format!("{NAME}{}", id.0),
             next_correlation_id: 1,
             awaited: VecDeque::new(),
             splitter: Splitter::for_responses(ANSWER_MAX_BYTES),
@@ -66,9 +73,7 @@ impl Default for KafkaClient {
             unsent: BytesMut::new(),
         }
     }
-}
 
-impl KafkaClient {
     /// A frame for this request; its answer is awaited unless the protocol knows none.
     pub fn request<R: Request>(&mut self, version: i16, request: &R, answered: bool) -> Bytes {
         let correlation_id = self.next_correlation_id;
@@ -76,7 +81,7 @@ impl KafkaClient {
         if answered {
             self.awaited.push_back(correlation_id);
         }
-        request_frame(correlation_id, Some("world"), version, request)
+        request_frame(correlation_id, Some(&self.name), version, request)
     }
 
     /// Bytes of answers arrived.

@@ -187,7 +187,7 @@ impl World {
             brokers,
             log: SharedLog::new(),
             deletes: Deletes::default(),
-            judges: Judges::new(plan.config.cluster.cache_ttl, plan.config.listener.frame_memory_bytes, &snapshot),
+            judges: Judges::new(&plan.config, &snapshot),
             faults: Faults::default(),
             dialling: BTreeSet::new(),
             clients: BTreeMap::new(),
@@ -217,7 +217,7 @@ impl World {
     /// A Kafka client connects to a shard.
     pub fn connect(&mut self, shard: usize) -> ClientId {
         let client = ClientId(self.draw());
-        self.clients.insert(client, Client { shard, machine: KafkaClient::default() });
+        self.clients.insert(client, Client { shard, machine: KafkaClient::new(client) });
         let peer = ([127, 0, 0, 1], 40_000).into();
         self.fact(HOP, shard, Input::Client(inputs::Client::Accepted { client, peer }));
         client

@@ -1,5 +1,7 @@
 //! What is kept of one request of a client, from its arrival until its answer is written.
 
+use std::collections::VecDeque;
+
 use crate::kafka::ApiKey;
 use crate::listener::RequestId;
 use crate::listener::from_memory::FromMemory;
@@ -43,6 +45,23 @@ impl Slot {
             )
         )
     }
+}
+
+/// Where the slot of a request is. Requests get ascending numbers, so slots are in their order.
+pub(super) fn position(slots: &VecDeque<Slot>, request: RequestId) -> Option<usize> {
+    slots.binary_search_by_key(&request, |slot| slot.request).ok()
+}
+
+/// Whether the oldest request may have to wait for what a broker answers to this one: for its own parts, and for those of
+/// any other Produce, whose fate may decide whether its batches are sent again. A request that has no slot any more is
+/// one, for the lanes go on hearing of it.
+pub(super) fn oldest_needs(slots: &VecDeque<Slot>, request: RequestId) -> bool {
+    let Some(oldest) = slots.front() else { return false };
+    if oldest.request == request {
+        return true;
+    }
+    let is_produce = |position: usize| matches!(slots[position].state, State::Producing);
+    is_produce(0) && position(slots, request).is_none_or(is_produce)
 }
 
 pub(super) enum State {

@@ -234,3 +234,73 @@ fn an_answer_that_is_shorter_in_the_version_asked_in_gives_all_of_its_room_back(
         assert!(bench.listener.is_idle());
     }
 }
+
+#[test]
+fn answers_to_later_requests_wait_although_their_client_holds_one() {
+    let (mut bench, of_other) = two_consumers(&[0, 1]);
+    bench.send(&fetch(5, &[0]));
+    let (of_a, of_b) = (bench.open_socket("a:1").connection, bench.second_of_b());
+    bench.reply("a:1", &large(1, 0));
+    bench.reply("a:1", &large(5, 0)[..BEGINNING]);
+    assert!(bench.socket(of_a).paused, "it is of no use before the other part of the first has come");
+    assert_eq!(bench.held(), large(1, 0).len());
+    bench.broker_sends(of_other, &large(2, 1)[..BEGINNING]);
+    assert!(bench.socket(of_other).paused);
+    bench.broker_sends(of_b, &large(1, 1));
+    assert!(bench.answer().is_some_and(|answer| answer.len() > 200_000));
+    bench.pass(Duration::from_millis(20));
+    assert_eq!((bench.socket(of_a).paused, bench.socket(of_other).paused), (false, true), "it came first");
+    bench.reply("a:1", &large(5, 0)[BEGINNING..]);
+    assert_eq!(bench.answer(), Some(large(5, 0)));
+    bench.pass(Duration::from_millis(20));
+    assert!(!bench.socket(of_other).paused);
+}
+
+#[test]
+fn what_stands_in_front_of_the_oldest_request_does_not_wait() {
+    let (mut bench, _) = two_consumers(&[0, 1]);
+    bench.send(&fetch(5, &[1]));
+    let of_b = bench.second_of_b();
+    bench.reply("a:1", &large(1, 0));
+    // Its other part is sent again behind the next request.
+    let refused = PartitionData {
+        partition_index: 1,
+        error_code: ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        records: Some(Bytes::new()),
+        ..PartitionData::default()
+    };
+    let topic = FetchableTopicResponse { topic: "t".into(), topic_id: [0; 16], partitions: vec![refused] };
+    let refusal = response_frame(1, 11, &FetchResponse { responses: vec![topic], ..FetchResponse::default() });
+    bench.broker_sends(of_b, &refusal);
+    bench.broker_sends(of_b, &large(5, 1)[..BEGINNING]);
+    assert!(!bench.socket(of_b).paused, "the rest of the first comes behind it");
+    bench.broker_sends(of_b, &large(5, 1)[BEGINNING..]);
+    assert_eq!((bench.answer(), bench.held()), (None, 2 * large(1, 0).len()));
+    bench.broker_sends(of_b, &large(1, 1));
+    assert!(bench.answer().is_some_and(|answer| answer.len() > 200_000));
+    assert_eq!(bench.answer(), Some(large(5, 1)));
+    assert_eq!(bench.held(), 0);
+}
+
+#[test]
+fn an_oldest_produce_needs_what_stands_in_front_of_other_batches() {
+    let mut bench = Bench::with(|config| config.listener.answer_memory_bytes = LIMIT);
+    bench.send(&produce(1, &[0]));
+    bench.send(&fetch(2, &[0]));
+    bench.send(&produce(3, &[0]));
+    bench.send(&fetch(4, &[1]));
+    bench.reply("b:1", &large(4, 1));
+    assert_eq!(bench.held(), large(4, 1).len());
+    // Whether its batch may be sent again is known when the fate of the next one is.
+    bench.serve_produce("a:1", 6);
+    bench.reply("a:1", &large(2, 0)[..BEGINNING]);
+    let of_a = bench.open_socket("a:1").connection;
+    assert!(!bench.socket(of_a).paused, "that comes behind it");
+    bench.reply("a:1", &large(2, 0)[BEGINNING..]);
+    bench.taken("a:1");
+    bench.serve_produce("a:1", 0);
+    assert_eq!(bench.produced(9), [(0, 6, -1)]);
+    assert_eq!(bench.answer(), Some(large(2, 0)));
+    assert_eq!(bench.produced(9), [(0, 0, 100)]);
+    assert_eq!(bench.answer(), Some(large(4, 1)));
+}

@@ -7,6 +7,7 @@ mod endings;
 mod freshness;
 mod half_requests;
 mod hints;
+mod large_answers;
 mod leftovers;
 mod listing;
 mod members;
@@ -20,13 +21,11 @@ mod unowned;
 mod uploads;
 mod watches;
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use kafscale_proxy_core::inputs::{self, BrokerConnectionId};
 use kafscale_proxy_core::kafka::{ApiKey, Message, ProduceRequest, RequestHeader};
 use kafscale_proxy_core::model::broker::{ClusterSnapshot, SharedLog};
-use kafscale_proxy_core::{Effect, Input, Monotonic, effects};
+use kafscale_proxy_core::{Config, Effect, Input, Monotonic, effects};
 
 pub use blobs::{BlobFault, Envelope, check_blobs, envelopes, sha256_hex};
 pub use deletes::Deletes;
@@ -34,6 +33,7 @@ pub use endings::Endings;
 pub use freshness::Freshness;
 pub use half_requests::HalfRequests;
 pub(in crate::world) use hints::names_a_broker;
+pub use large_answers::LargeAnswers;
 pub use leftovers::leftovers;
 pub use listing::Listing;
 pub use members::Members;
@@ -93,6 +93,8 @@ pub struct Judges {
     pub endings: Endings,
     /// Memory for requests that are not whole.
     pub half_requests: HalfRequests,
+    /// Memory for large answers.
+    pub large_answers: LargeAnswers,
     /// Ids of producers.
     pub producer_ids: ProducerIds,
     /// Member ids while groups settle.
@@ -103,9 +105,9 @@ pub struct Judges {
 }
 
 impl Judges {
-    /// For machines whose knowledge lives so long, and that may hold so many bytes of large requests, in a cluster that begins
-    /// like this.
-    pub(super) fn new(ttl: Duration, frame_memory_bytes: usize, snapshot: &ClusterSnapshot) -> Self {
+    /// For machines with these settings, in a cluster that begins like this.
+    pub(super) fn new(config: &Config, snapshot: &ClusterSnapshot) -> Self {
+        let ttl = config.cluster.cache_ttl;
         let names = snapshot.topics.iter().map(|topic| (topic.topic_id, topic.topic.clone().unwrap_or_default()));
         Self {
             freshness: Freshness::new(ttl),
@@ -119,7 +121,8 @@ impl Judges {
             watches: Watches::default(),
             topics: Topics::new(ttl),
             endings: Endings::default(),
-            half_requests: HalfRequests::new(frame_memory_bytes),
+            half_requests: HalfRequests::new(config.listener.frame_memory_bytes),
+            large_answers: LargeAnswers::new(config.listener.answer_memory_bytes),
             producer_ids: ProducerIds::default(),
             members: Members::default(),
             topic_names: names.collect(),
@@ -151,6 +154,7 @@ impl Judges {
     /// A shard is gone at once.
     pub(super) fn shard_died(&mut self, shard: usize) {
         self.half_requests.shard_died(shard);
+        self.large_answers.shard_died(shard);
     }
 
     /// A shard is told something.
@@ -161,6 +165,7 @@ impl Judges {
         if let Some(fault) = self.half_requests.told(shard, input) {
             self.violated("memory for requests", now, fault);
         }
+        self.large_answers.told(shard, input, now);
         if let Input::Broker(input) = input {
             self.members.told(shard, input);
             if let inputs::Broker::Closed { connection, .. } = input {
@@ -181,6 +186,7 @@ impl Judges {
             self.violated("endings", now, fault);
         }
         self.half_requests.ordered(shard, effect);
+        self.large_answers.ordered(shard, effect);
         if let Some((invariant, fault)) = self.records.ordered(shard, effect) {
             self.violated(invariant, now, fault);
         }
@@ -199,6 +205,13 @@ impl Judges {
         self.effects_most = self.effects_most.max(effects);
         if effects > EFFECTS_MAX {
             self.violated("bounded effects", now, format!("shard {shard}: {effects} effects of one call"));
+        }
+    }
+
+    /// A call of a shard is over, and what it ordered is carried out.
+    pub(super) fn called(&mut self, shard: usize, now: Monotonic) {
+        if let Some(fault) = self.large_answers.called(shard) {
+            self.violated("memory for answers", now, fault);
         }
     }
 
@@ -227,6 +240,7 @@ impl Judges {
         etcd: &EtcdSide,
         now: Monotonic,
     ) {
+        self.large_answers.written((shard, connection), request);
         self.routing.leases_may_have_changed(etcd, now);
         self.unowned.leases_may_have_changed(etcd, now);
         let Ok((header, body_at)) = RequestHeader::decode(request) else { return };
