@@ -160,6 +160,8 @@ pub struct LfsConfig {
     pub write_timeout: Duration,
     /// Interval of HeadBucket.
     pub s3_health_interval: Duration,
+    /// Limits of requests to S3.
+    pub s3_timeouts: S3Timeouts,
     /// Create the bucket at start if HeadBucket fails.
     pub ensure_bucket: bool,
     /// Exchanges of the shard at once.
@@ -171,6 +173,37 @@ impl LfsConfig {
     /// that much memory at least.
     pub fn part_bytes(&self, blob_bytes: Option<u64>) -> u64 {
         crate::lfs::part_bytes(self.chunk_bytes, blob_bytes) as u64
+    }
+}
+
+/// How long requests to S3 may take. Past its limit nobody knows what became of a request. A dial is part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct S3Timeouts {
+    /// PutObject and UploadPart, beside the time for their bytes.
+    pub upload: Duration,
+    /// Least speed of the bytes of PutObject and UploadPart, bytes per second; at least 1.
+    pub upload_bytes_per_second: u64,
+    /// CompleteMultipartUpload: stores put large objects together before they answer.
+    pub complete: Duration,
+    /// GetObject to its head, and then each time without a byte.
+    pub get: Duration,
+    /// DeleteObject and AbortMultipartUpload.
+    pub delete: Duration,
+    /// HeadBucket.
+    pub health: Duration,
+    /// Everything else.
+    pub request: Duration,
+}
+
+impl S3Timeouts {
+    /// How long the store may still carry out a PutObject or UploadPart that was given up.
+    pub(crate) fn late_upload(&self) -> Duration {
+        2 * self.upload
+    }
+
+    /// The limit of a PutObject or UploadPart of so many bytes.
+    pub fn of_upload(&self, bytes: u64) -> Duration {
+        self.upload + Duration::from_secs(bytes.div_ceil(self.upload_bytes_per_second.max(1)))
     }
 }
 
@@ -250,8 +283,23 @@ impl Default for LfsConfig {
             read_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(300),
             s3_health_interval: Duration::from_secs(30),
+            s3_timeouts: S3Timeouts::default(),
             ensure_bucket: false,
             exchanges: 4_096,
+        }
+    }
+}
+
+impl Default for S3Timeouts {
+    fn default() -> Self {
+        Self {
+            upload: Duration::from_secs(30),
+            upload_bytes_per_second: MIB as u64,
+            complete: Duration::from_secs(300),
+            get: Duration::from_secs(30),
+            delete: Duration::from_secs(10),
+            health: Duration::from_secs(10),
+            request: Duration::from_secs(15),
         }
     }
 }

@@ -37,7 +37,9 @@ mod time;
 mod timers;
 
 pub use compute::{Computed, Job};
-pub use config::{ClusterConfig, ClusterKind, Config, IdempotentProducers, LfsConfig, ListenerConfig, ShutdownConfig};
+pub use config::{
+    ClusterConfig, ClusterKind, Config, IdempotentProducers, LfsConfig, ListenerConfig, S3Timeouts, ShutdownConfig,
+};
 pub use error::DriverMisuse;
 pub use operation::{OperationId, Outcome};
 pub use time::{Monotonic, Now};

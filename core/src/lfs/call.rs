@@ -42,7 +42,7 @@ pub(crate) struct Call<'a, 'c> {
 impl Call<'_, '_> {
     /// Orders an S3 request with the deadline that belongs to it.
     pub(crate) fn s3(&mut self, purpose: Purpose, request: s3::Request) {
-        let deadline = s3_call::deadline(&request);
+        let deadline = s3_call::deadline(&self.shared.config.s3_timeouts, &request);
         self.out.push(Decision::S3 { purpose, request, deadline });
     }
 

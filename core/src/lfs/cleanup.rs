@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::config::S3Timeouts;
 use crate::context::Context;
 use crate::input::ExchangeId;
 use crate::operation::Outcome;
@@ -24,14 +25,10 @@ use crate::timers::Timer;
 
 use super::Decision;
 use super::purpose::Purpose;
+use super::s3_call;
 
-/// One try.
-const DEADLINE: Duration = Duration::from_secs(10);
 /// Waits between tries; as many tries as waits and one.
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
-
-/// How long a body that was given up may still be on its way.
-const LATE: Duration = Duration::from_secs(60);
 
 /// Orphans that are remembered; further ones are only counted.
 const REMEMBERED: usize = 1_000;
@@ -151,8 +148,8 @@ struct Remembered {
 }
 
 /// All removals of a shard.
-#[derive(Default)]
 pub(crate) struct Cleanups {
+    timeouts: S3Timeouts,
     next: u64,
     open: BTreeMap<CleanupId, Cleanup>,
     /// By the time at which they are due.
@@ -160,6 +157,11 @@ pub(crate) struct Cleanups {
 }
 
 impl Cleanups {
+    /// None is under way.
+    pub(crate) fn new(timeouts: S3Timeouts) -> Self {
+        Self { timeouts, next: 0, open: BTreeMap::new(), remembered: BTreeMap::new() }
+    }
+
     /// Begins a removal; says whether there is anything that can be removed.
     pub(crate) fn begin(&mut self, unwanted: Unwanted, out: &mut Vec<Decision>) -> bool {
         self.begin_round(unwanted, Round::First, out)
@@ -175,7 +177,7 @@ impl Cleanups {
         let id = CleanupId(self.next);
         self.next += 1;
         let cleanup = Cleanup { unwanted, round, step, failed_tries: 0, something_stays: false };
-        out.push(cleanup.order(id));
+        out.push(cleanup.order(id, &self.timeouts));
         self.open.insert(id, cleanup);
         true
     }
@@ -202,12 +204,12 @@ impl Cleanups {
         match cleanup.next_step() {
             Some(step @ (Step::Abort(_) | Step::Delete)) => {
                 cleanup.go_on(step);
-                out.push(cleanup.order(id));
+                out.push(cleanup.order(id, &self.timeouts));
                 Progress::default()
             }
             Some(step @ (Step::AbortAgain(_) | Step::DeleteAgain)) => {
                 cleanup.go_on(step);
-                ctx.timers.set(Timer::Cleanup(id), ctx.now.monotonic + LATE);
+                ctx.timers.set(Timer::Cleanup(id), ctx.now.monotonic + self.timeouts.late_upload());
                 Progress { told: cleanup.unwanted.tell.take(), orphan: None }
             }
             None => self.end(ctx, id, out),
@@ -262,7 +264,7 @@ impl Cleanups {
 
     /// The wait before the next try is over.
     pub(crate) fn on_timer(&self, id: CleanupId, out: &mut Vec<Decision>) {
-        out.extend(self.open.get(&id).map(|cleanup| cleanup.order(id)));
+        out.extend(self.open.get(&id).map(|cleanup| cleanup.order(id, &self.timeouts)));
     }
 
     /// Whether everything was removed or counted, as far as anybody can tell: what is done once more, or later, is not worth
@@ -307,7 +309,7 @@ impl Cleanup {
         }
     }
 
-    fn order(&self, id: CleanupId) -> Decision {
+    fn order(&self, id: CleanupId, timeouts: &S3Timeouts) -> Decision {
         let key = self.unwanted.key.clone();
         let request = match &self.step {
             Step::Abort(upload_id) | Step::AbortAgain(upload_id) => {
@@ -315,7 +317,7 @@ impl Cleanup {
             }
             Step::Delete | Step::DeleteAgain => Request::DeleteObject { key },
         };
-        Decision::S3 { purpose: Purpose::Cleanup(id), request, deadline: DEADLINE }
+        Decision::S3 { purpose: Purpose::Cleanup(id), deadline: s3_call::deadline(timeouts, &request), request }
     }
 }
 
@@ -358,7 +360,7 @@ mod tests {
                 random: Random::new([0; 32]),
                 ids: Ids::default(),
                 now: Monotonic::ZERO,
-                cleanups: Cleanups::default(),
+                cleanups: Cleanups::new(S3Timeouts::default()),
                 out: Vec::new(),
             }
         }
@@ -419,7 +421,7 @@ mod tests {
                 assert_eq!(told.replace(place + 1), None, "told once");
             }
             left |= progress.orphan == Some((Orphan::Left, "t".into(), "k".into()));
-            if bench.wait() == LATE {
+            if bench.wait() == S3Timeouts::default().late_upload() {
                 verbs.push('-');
             }
         }
@@ -484,7 +486,7 @@ mod tests {
             let leftovers = Leftovers { upload, object: LeftObject::None };
             let unwanted = Unwanted { topic: "t".into(), key: "k".into(), leftovers, tell: None };
             let mut out = Vec::new();
-            assert!(!Cleanups::default().begin(unwanted, &mut out));
+            assert!(!Cleanups::new(S3Timeouts::default()).begin(unwanted, &mut out));
             assert!(out.is_empty());
         }
     }

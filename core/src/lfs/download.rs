@@ -33,8 +33,6 @@ use crate::log_text::Printable;
 const READ_BYTES: usize = 256 * 1024;
 /// Longest wait for a budget.
 const BUDGET_WAIT: Duration = Duration::from_secs(10);
-/// An opened object must give a byte within this time.
-const OBJECT_PROGRESS: Duration = Duration::from_secs(30);
 /// A temporary file must be created, or take a piece, within this time: a disk may hang.
 const FILE_PROGRESS: Duration = Duration::from_secs(30);
 
@@ -540,7 +538,7 @@ impl Download {
         let room = (verifying.wanted.size - verifying.got).saturating_add(1);
         let max_bytes = usize::try_from(room).unwrap_or(READ_BYTES).min(READ_BYTES);
         let object = verifying.object;
-        self.set_progress(call, OBJECT_PROGRESS);
+        self.set_progress(call, call.shared.config.s3_timeouts.get);
         call.out.push(Decision::ReadObject { exchange: self.requester.exchange(), object, max_bytes });
     }
 

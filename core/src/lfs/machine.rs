@@ -51,13 +51,13 @@ impl Lfs {
             // One part must fit, whatever the settings say: else no upload could ever begin.
             memory: Budget::new(config.upload_memory_bytes.max(config.chunk_bytes) as u64),
             disk: Budget::new(config.download_disk_bytes),
-            cleanups: Cleanups::default(),
+            cleanups: Cleanups::new(config.s3_timeouts),
             connections: BTreeMap::new(),
             stats: LfsStats::default(),
             turn: 0,
             config: config.clone(),
         };
-        let health = S3Health::new(config.s3_health_interval);
+        let health = S3Health::new(config.s3_health_interval, config.s3_timeouts);
         let mut lfs = Self { exchanges: BTreeMap::new(), shared, health, draining: false };
         lfs.update_levels();
         lfs
@@ -194,7 +194,7 @@ impl Lfs {
                     self.shared.cleanups.try_again(ctx, out);
                 }
             }
-            Purpose::EnsureBucket => S3Health::on_ensured(&outcome, out),
+            Purpose::EnsureBucket => self.health.on_ensured(&outcome, out),
             Purpose::Cleanup(id) => self.on_cleanup_step(ctx, cluster, id, &outcome, out),
             Purpose::Upload { exchange, step } => {
                 let call = &mut Call { ctx, cluster, shared: &mut self.shared, out };

@@ -2,30 +2,27 @@
 
 use std::time::Duration;
 
+use crate::config::S3Timeouts;
 use crate::operation::Outcome;
 use crate::s3::{Refusal, Request, Response};
 
 /// Tries of one request, the first included.
 pub(crate) const TRIES: u32 = 3;
 
-const MIB: u64 = 1024 * 1024;
-
 /// After this time the outcome is unknown.
-pub(crate) fn deadline(request: &Request) -> Duration {
+pub(crate) fn deadline(timeouts: &S3Timeouts, request: &Request) -> Duration {
     match request {
-        Request::HeadBucket => Duration::from_secs(10),
+        Request::HeadBucket => timeouts.health,
+        Request::AbortMultipartUpload { .. } | Request::DeleteObject { .. } => timeouts.delete,
         Request::CreateBucket
         | Request::CreateMultipartUpload { .. }
-        | Request::AbortMultipartUpload { .. }
-        | Request::DeleteObject { .. }
         | Request::HeadObject { .. }
-        | Request::PresignGetObject { .. } => Duration::from_secs(15),
+        | Request::PresignGetObject { .. } => timeouts.request,
         Request::PutObject { body, .. } | Request::UploadPart { body, .. } => {
-            let bytes: u64 = body.iter().map(|piece| piece.len() as u64).sum();
-            Duration::from_secs(30 + bytes.div_ceil(MIB))
+            timeouts.of_upload(body.iter().map(|piece| piece.len() as u64).sum())
         }
-        Request::CompleteMultipartUpload { .. } => Duration::from_secs(300),
-        Request::GetObject { .. } => Duration::from_secs(30),
+        Request::CompleteMultipartUpload { .. } => timeouts.complete,
+        Request::GetObject { .. } => timeouts.get,
     }
 }
 
@@ -72,17 +69,49 @@ mod tests {
 
     use super::*;
 
+    /// A request of each kind, the seconds that it has by default, and with settings that are all different.
     #[test]
-    fn larger_bodies_get_more_time() {
-        let put = |bytes: usize| Request::PutObject {
-            key: String::new(),
-            body: vec![Bytes::from(vec![0; bytes])],
-            sha256: [0; 32],
-            content_type: None,
+    fn every_request_has_the_time_of_its_kind() {
+        let (key, upload_id) = (String::new(), String::new());
+        let body = |bytes: usize| vec![Bytes::from(vec![0; bytes])];
+        let put =
+            |bytes| Request::PutObject { key: String::new(), body: body(bytes), sha256: [0; 32], content_type: None };
+        let part =
+            Request::UploadPart { key: key.clone(), upload_id: upload_id.clone(), part_number: 1, body: body(5 << 20) };
+        let settings = S3Timeouts {
+            upload: Duration::from_secs(100),
+            upload_bytes_per_second: 1 << 16,
+            complete: Duration::from_secs(200),
+            get: Duration::from_secs(300),
+            delete: Duration::from_secs(400),
+            health: Duration::from_secs(500),
+            request: Duration::from_secs(600),
         };
-        assert_eq!(deadline(&put(0)), Duration::from_secs(30));
-        assert_eq!(deadline(&put(1)), Duration::from_secs(31));
-        assert_eq!(deadline(&put(5 << 20)), Duration::from_secs(35));
+        for (request, by_default, set) in [
+            (put(0), 30, 100),
+            (put(1), 31, 101),
+            (put(5 << 20), 35, 180),
+            (part, 35, 180),
+            (
+                Request::CompleteMultipartUpload { key: key.clone(), upload_id: upload_id.clone(), parts: Vec::new() },
+                300,
+                200,
+            ),
+            (Request::GetObject { key: key.clone() }, 30, 300),
+            (Request::AbortMultipartUpload { key: key.clone(), upload_id }, 10, 400),
+            (Request::DeleteObject { key: key.clone() }, 10, 400),
+            (Request::HeadBucket, 10, 500),
+            (Request::CreateBucket, 15, 600),
+            (Request::CreateMultipartUpload { key: key.clone(), content_type: None }, 15, 600),
+            (Request::HeadObject { key }, 15, 600),
+        ] {
+            assert_eq!(deadline(&S3Timeouts::default(), &request), Duration::from_secs(by_default), "{request:?}");
+            assert_eq!(deadline(&settings, &request), Duration::from_secs(set), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn tries_are_ever_further_apart() {
         assert_eq!(wait_before(2), Duration::from_millis(200));
         assert_eq!(wait_before(3), Duration::from_millis(400));
     }

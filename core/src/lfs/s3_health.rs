@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::config::S3Timeouts;
 use crate::context::Context;
 use crate::operation::Outcome;
 use crate::s3::{Refusal, Request, Response};
@@ -23,12 +24,13 @@ pub(crate) struct S3Health {
     /// The first look has not ended, and the bucket is to be created if it is not there.
     ensure: bool,
     interval: Duration,
+    timeouts: S3Timeouts,
 }
 
 impl S3Health {
     /// Healthy until the first look says otherwise.
-    pub(crate) fn new(interval: Duration) -> Self {
-        Self { healthy: true, ensure: false, interval }
+    pub(crate) fn new(interval: Duration, timeouts: S3Timeouts) -> Self {
+        Self { healthy: true, ensure: false, interval, timeouts }
     }
 
     /// Whether LFS calls are served.
@@ -40,7 +42,7 @@ impl S3Health {
     pub(crate) fn start(&mut self, ctx: &mut Context<'_>, ensure_bucket: bool, out: &mut Vec<Decision>) {
         if ctx.config.first_shard {
             self.ensure = ensure_bucket;
-            Self::look(out);
+            self.look(out);
         } else {
             ctx.timers.set(Timer::S3Health, ctx.now.monotonic + self.interval);
         }
@@ -48,7 +50,7 @@ impl S3Health {
 
     /// The time for the next look has come.
     pub(crate) fn on_timer(&self, out: &mut Vec<Decision>) {
-        Self::look(out);
+        self.look(out);
     }
 
     /// A HeadBucket has ended.
@@ -66,7 +68,7 @@ impl S3Health {
         if let (Some(reason), true) = (&failure, std::mem::take(&mut self.ensure)) {
             tracing::info!(reason, "the bucket is not there: creating it");
             let request = Request::CreateBucket;
-            out.push(Decision::S3 { purpose: Purpose::EnsureBucket, deadline: s3_call::deadline(&request), request });
+            self.order(Purpose::EnsureBucket, request, out);
             return;
         }
         match (self.healthy, &failure) {
@@ -80,18 +82,21 @@ impl S3Health {
     }
 
     /// The CreateBucket at start has ended. Whatever became of it, the next look tells whether the bucket can be used.
-    pub(crate) fn on_ensured(outcome: &Outcome<Response, Refusal>, out: &mut Vec<Decision>) {
+    pub(crate) fn on_ensured(&self, outcome: &Outcome<Response, Refusal>, out: &mut Vec<Decision>) {
         match outcome {
             Outcome::Applied(_) => tracing::info!("the bucket was created, or is there already"),
             Outcome::NotApplied(refusal) => tracing::error!(?refusal, "the bucket could not be created"),
             Outcome::Unknown(reason) => tracing::error!(reason, "the bucket may not have been created"),
         }
-        Self::look(out);
+        self.look(out);
     }
 
-    fn look(out: &mut Vec<Decision>) {
-        let request = Request::HeadBucket;
-        out.push(Decision::S3 { purpose: Purpose::Health, deadline: s3_call::deadline(&request), request });
+    fn look(&self, out: &mut Vec<Decision>) {
+        self.order(Purpose::Health, Request::HeadBucket, out);
+    }
+
+    fn order(&self, purpose: Purpose, request: Request, out: &mut Vec<Decision>) {
+        out.push(Decision::S3 { purpose, deadline: s3_call::deadline(&self.timeouts, &request), request });
     }
 }
 
@@ -121,13 +126,13 @@ mod tests {
         let mut ctx = Context { now, config: &config, timers: &mut timers, random: &mut random, ids: &mut ids };
         let mut out = Vec::new();
         let missing = || Outcome::NotApplied(Refusal::NoSuchBucket);
-        let mut health = S3Health::new(Duration::from_secs(30));
+        let mut health = S3Health::new(Duration::from_secs(30), S3Timeouts::default());
         health.start(&mut ctx, true, &mut out);
         assert_eq!(verbs(&mut out), ["head"]);
         health.on_looked(&mut ctx, missing(), &mut out);
         assert_eq!(verbs(&mut out), ["create"]);
         assert!(health.is_healthy(), "not judged before the bucket had its chance");
-        S3Health::on_ensured(&Outcome::Applied(Response::Done), &mut out);
+        health.on_ensured(&Outcome::Applied(Response::Done), &mut out);
         assert_eq!(verbs(&mut out), ["head"]);
         health.on_looked(&mut ctx, missing(), &mut out);
         assert_eq!(verbs(&mut out), [""; 0], "created once only");
@@ -147,7 +152,7 @@ mod tests {
         let now = Now { monotonic: Monotonic::ZERO, unix_ms: 0 };
         let mut ctx = Context { now, config: &config, timers: &mut timers, random: &mut random, ids: &mut ids };
         let mut out = Vec::new();
-        let mut health = S3Health::new(Duration::from_secs(30));
+        let mut health = S3Health::new(Duration::from_secs(30), S3Timeouts::default());
         health.start(&mut ctx, true, &mut out);
         assert!(out.is_empty() && health.is_healthy());
         assert!(ctx.timers.is_set(Timer::S3Health));

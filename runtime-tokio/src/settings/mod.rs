@@ -5,6 +5,7 @@
 
 mod given;
 mod parse;
+mod s3_timeouts;
 mod shares;
 mod table;
 #[cfg(test)]
@@ -271,7 +272,7 @@ fn etcd(given: &Given<'_>) -> Result<EtcdSettings, SettingError> {
 fn lfs(given: &Given<'_>) -> Result<LfsConfig, SettingError> {
     let chunk = given.positive("KAFSCALE_LFS_PROXY_CHUNK_SIZE")?.max(SMALLEST_PART);
     let algorithm = given.choice("KAFSCALE_LFS_PROXY_CHECKSUM_ALGO", &["sha256", "md5", "crc32", "none"])?;
-    Ok(LfsConfig {
+    let lfs = LfsConfig {
         bucket: bucket(given)?,
         namespace: given.text("KAFSCALE_S3_NAMESPACE").unwrap_or_default(),
         proxy_id: given.text("KAFSCALE_LFS_PROXY_ID").unwrap_or_default(),
@@ -301,7 +302,10 @@ fn lfs(given: &Given<'_>) -> Result<LfsConfig, SettingError> {
         s3_health_interval: given.seconds("KAFSCALE_LFS_PROXY_S3_HEALTH_INTERVAL_SEC")?,
         ensure_bucket: given.boolean("KAFSCALE_LFS_PROXY_S3_ENSURE_BUCKET")?.unwrap_or(false),
         exchanges: given.size("KAFSCALE_LFS_PROXY_HTTP_MAX_EXCHANGES")?,
-    })
+        s3_timeouts: s3_timeouts::read(given)?,
+    };
+    s3_timeouts::check_uploads(given, &lfs)?;
+    Ok(lfs)
 }
 
 fn bucket(given: &Given<'_>) -> Result<String, SettingError> {

@@ -65,7 +65,8 @@ impl Setting {
 }
 
 const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
-const DAY_MILLISECONDS: i64 = 24 * 60 * 60 * 1000;
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+const DAY_MILLISECONDS: i64 = DAY_SECONDS * 1000;
 const GIB: i64 = 1 << 30;
 const TIB: i64 = 1 << 40;
 const PIB: i64 = 1 << 50;
@@ -503,8 +504,70 @@ pub const SETTINGS: &[Setting] = &[
         "s3-connect-timeout-ms",
         "MILLISECONDS",
         "5000",
-        "Time for one dial, TLS included, milliseconds",
+        "Time for one dial, TLS included, milliseconds; less than each time limit of a request",
     ),
+    Setting::new(
+        S3,
+        "KAFSCALE_LFS_PROXY_S3_UPLOAD_TIMEOUT_SEC",
+        "s3-upload-timeout-sec",
+        "SECONDS",
+        "30",
+        "Time limit of PutObject and UploadPart, beside the time for their bytes, seconds",
+    )
+    .at_most(DAY_SECONDS),
+    Setting::new(
+        S3,
+        "KAFSCALE_LFS_PROXY_S3_UPLOAD_BYTES_PER_SEC",
+        "s3-upload-bytes-per-sec",
+        "BYTES",
+        "1048576",
+        "Least speed of PutObject and UploadPart, bytes per second: their bytes have so much more time",
+    ),
+    Setting::new(
+        S3,
+        "KAFSCALE_LFS_PROXY_S3_COMPLETE_TIMEOUT_SEC",
+        "s3-complete-timeout-sec",
+        "SECONDS",
+        "300",
+        "Time limit of CompleteMultipartUpload, seconds",
+    )
+    .at_most(DAY_SECONDS),
+    Setting::new(
+        S3,
+        "KAFSCALE_LFS_PROXY_S3_GET_TIMEOUT_SEC",
+        "s3-get-timeout-sec",
+        "SECONDS",
+        "30",
+        "Time limit of GetObject to its head, and then each time without a byte, seconds",
+    )
+    .at_most(DAY_SECONDS),
+    Setting::new(
+        S3,
+        "KAFSCALE_LFS_PROXY_S3_DELETE_TIMEOUT_SEC",
+        "s3-delete-timeout-sec",
+        "SECONDS",
+        "10",
+        "Time limit of DeleteObject and AbortMultipartUpload, seconds",
+    )
+    .at_most(DAY_SECONDS),
+    Setting::new(
+        S3,
+        "KAFSCALE_LFS_PROXY_S3_HEALTH_TIMEOUT_SEC",
+        "s3-health-timeout-sec",
+        "SECONDS",
+        "10",
+        "Time limit of HeadBucket, the health check, seconds",
+    )
+    .at_most(DAY_SECONDS),
+    Setting::new(
+        S3,
+        "KAFSCALE_LFS_PROXY_S3_REQUEST_TIMEOUT_SEC",
+        "s3-request-timeout-sec",
+        "SECONDS",
+        "15",
+        "Time limit of all other requests, among them CreateMultipartUpload, seconds",
+    )
+    .at_most(DAY_SECONDS),
     Setting::new(
         S3,
         "KAFSCALE_LFS_PROXY_S3_REQUEST_CHECKSUM",

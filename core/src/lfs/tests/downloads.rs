@@ -1,6 +1,7 @@
 //! Downloads: verified before the first byte.
 
 use super::*;
+use crate::config::S3Timeouts;
 use crate::input::FileError;
 
 const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
@@ -223,6 +224,24 @@ fn failures_of_the_store() {
     assert_eq!(bench.read(), ["release object", "502 s3_get_failed"], "no byte for too long");
     object(&mut bench, bytes(b"hello"));
     assert_eq!(bench.read(), [""; 0], "a late piece is dropped");
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_object_has_the_time_between_two_bytes_that_is_set() {
+    let get = Duration::from_secs(90);
+    let s3_timeouts = S3Timeouts { get, ..S3Timeouts::default() };
+    let mut bench = Bench::new(LfsConfig { s3_timeouts, ..config() });
+    ask(&mut bench, ONE, 5, HELLO);
+    bench.s3_done(opened(5));
+    bench.read();
+    bench.pass(Duration::from_secs(89));
+    object(&mut bench, bytes(b"hel"));
+    assert_eq!(bench.read(), ["read object 3"]);
+    bench.pass(Duration::from_secs(89));
+    assert_eq!(bench.read(), [""; 0]);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.read(), ["release object", "502 s3_get_failed"]);
     bench.assert_nothing_left();
 }
 
