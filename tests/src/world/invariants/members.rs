@@ -59,8 +59,12 @@ impl Members {
     fn received(&mut self, connection: Connection, bytes: &[u8]) {
         let Some(open) = self.written.get_mut(&connection) else { return };
         let Ok(correlation_id) = ResponseHeader::correlation_id(bytes) else { return };
-        let place = open.iter().position(|written| written.correlation_id == correlation_id);
-        let Some(Written { version, subscription, .. }) = place.and_then(|place| open.remove(place)) else { return };
+        // Answers come in order: one with the id of a later request is no answer to it, but a fault of the broker.
+        let Some(Written { version, subscription, .. }) =
+            open.pop_front_if(|written| written.correlation_id == correlation_id)
+        else {
+            return;
+        };
         let frame = Bytes::copy_from_slice(bytes);
         let Ok((_, body_at)) = ResponseHeader::decode(&frame, ApiKey::JoinGroup, version) else { return };
         let Ok(answer) = JoinGroupResponse::decode(&frame.slice(body_at..), version) else { return };
@@ -81,7 +85,7 @@ mod tests {
     #[test]
     fn the_next_join_of_a_request_has_the_id_that_came_back() {
         let at = (0, BrokerConnectionId(1));
-        let joins = |members: &mut Members, member_id: &'static str, subscription: &'static str| {
+        let joins = |members: &mut Members, id: i32, member_id: &'static str, subscription: &'static str| {
             let protocol = JoinGroupRequestProtocol {
                 name: "range".into(),
                 metadata: Bytes::from_static(subscription.as_bytes()),
@@ -91,21 +95,25 @@ mod tests {
                 protocols: vec![protocol],
                 ..JoinGroupRequest::default()
             };
-            let frame = request_frame(7, None, 4, &request);
+            let frame = request_frame(id, None, 4, &request);
             let (_, body_at) = RequestHeader::decode(&frame).unwrap();
-            members.written(at, 7, 4, &frame.slice(body_at..))
+            members.written(at, id, 4, &frame.slice(body_at..))
         };
         let mut members = Members::default();
-        assert_eq!(joins(&mut members, "", "one"), None);
+        assert_eq!(joins(&mut members, 7, "", "one"), None);
+        assert_eq!(joins(&mut members, 8, "", "other"), None);
         let answer = JoinGroupResponse {
             error_code: ErrorCode::REBALANCE_IN_PROGRESS,
             member_id: "m-1".into(),
             ..JoinGroupResponse::default()
         };
-        let bytes = BytesMut::from(&response_frame(7, 4, &answer)[..]);
-        members.told(0, &inputs::Broker::Received { connection: at.1, bytes });
-        assert_eq!(joins(&mut members, "", "another"), None);
-        assert_eq!(joins(&mut members, "m-1", "one"), None);
-        assert!(joins(&mut members, "", "one").is_some_and(|fault| fault.contains("'m-1' came back")));
+        // An answer with the id of a later request is that of nobody.
+        for id in [8, 7] {
+            let bytes = BytesMut::from(&response_frame(id, 4, &answer)[..]);
+            members.told(0, &inputs::Broker::Received { connection: at.1, bytes });
+        }
+        assert_eq!(joins(&mut members, 9, "", "other"), None);
+        assert_eq!(joins(&mut members, 9, "m-1", "one"), None);
+        assert!(joins(&mut members, 9, "", "one").is_some_and(|fault| fault.contains("'m-1' came back")));
     }
 }
