@@ -136,6 +136,10 @@ pub struct LfsConfig {
     pub chunk_bytes: usize,
     /// Bodies that end below this go up in one PutObject; 5 MiB in production.
     pub single_put_below_bytes: usize,
+    /// So many bytes of a blob at most are hashed inside a call.
+    pub hash_inline_bytes: usize,
+    /// So many bytes of a blob are hashed elsewhere as soon as they are there. Less costs more hops, more lets a full part wait longer.
+    pub hash_job_bytes: usize,
     /// Parts of one upload in flight at once.
     pub parts_in_flight: usize,
     /// Bytes of all uploads that the shard may hold at once.
@@ -271,6 +275,8 @@ impl Default for LfsConfig {
             max_blob_bytes: Some(5 << 30),
             chunk_bytes: 5 * MIB,
             single_put_below_bytes: 5 * MIB,
+            hash_inline_bytes: MIB / 4,
+            hash_job_bytes: MIB,
             parts_in_flight: 5,
             upload_memory_bytes: 256 * MIB,
             checksum_algorithm: crate::lfs::checksum::Algorithm::Sha256,

@@ -29,13 +29,9 @@ pub enum Effect {
     S3(S3),
     /// Temporary files.
     TempFile(TempFile),
-    /// Run a job that would take too long inside a call; the answer is `Input::Computed`.
-    Compute {
-        /// The operation.
-        operation: OperationId,
-        /// Its `run` is pure.
-        job: Job,
-    },
+    /// Run a job that would take too long inside a call; its result is `Input::Computed`. Its `run` is pure, and it cannot be
+    /// cancelled.
+    Compute(Job),
 }
 
 /// Orders for Kafka client sockets.

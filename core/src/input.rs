@@ -40,12 +40,7 @@ pub enum Input {
     /// Temporary files.
     TempFile(TempFile),
     /// An [`crate::Effect::Compute`] is done.
-    Computed {
-        /// The operation.
-        operation: OperationId,
-        /// Its result.
-        result: Computed,
-    },
+    Computed(Computed),
     /// The process was asked to end (SIGINT, SIGTERM). Comes once.
     ShutdownRequested,
 }

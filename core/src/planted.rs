@@ -170,6 +170,9 @@ bugs! {
     MismatchLeft = "mismatch-left",
     /// A body that broke off without a known length counts as whole. HTTP servers that tell both ends of a body alike.
     CutBodyIsWhole = "cut-body-is-whole",
+    /// What came while earlier bytes were being hashed elsewhere is not hashed when the body ends in that moment, so the digest is
+    /// that of its beginning. Pipelines that are drained up to a threshold and not flushed at their end.
+    LateBytesUnhashed = "late-bytes-unhashed",
     /// A PutObject without an answer counts as one that stored nothing, so its object is neither deleted nor counted. S3
     /// clients whose time-outs look like refusals.
     UnknownPutForgotten = "unknown-put-forgotten",

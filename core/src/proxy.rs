@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use http::request::Parts;
 
 use crate::cluster::{self, Cluster, Question, Source, Waiter};
-use crate::compute::Done;
+use crate::compute::{Computed, Done, Job, Work};
 use crate::config::Config;
 use crate::context::{Context, Ids};
 use crate::effect::{self, Effect, Effects};
@@ -57,6 +57,7 @@ enum Purpose {
     Cluster(cluster::Read),
     Watch(Source),
     ParseSnapshot,
+    Hash(ExchangeId),
     Body(ExchangeId),
     Chunk(ExchangeId),
     S3(lfs::Purpose),
@@ -134,14 +135,7 @@ impl Proxy {
             Input::Etcd(input) => self.on_etcd(now, input)?,
             Input::S3(input) => self.on_s3(now, input)?,
             Input::TempFile(input) => self.on_temp_file(now, input)?,
-            Input::Computed { operation, result } => {
-                close!(self, operation, Purpose::ParseSnapshot => ());
-                match result.0 {
-                    Done::Snapshot(parsed) => {
-                        self.cluster.on_computed(context!(self, now), parsed, &mut self.decisions.cluster);
-                    }
-                }
-            }
+            Input::Computed(computed) => self.on_computed(now, computed)?,
             Input::ShutdownRequested => self.shutdown.request(&mut self.timers, now.monotonic, &self.config.shutdown),
         }
         self.settle(now, effects);
@@ -328,6 +322,20 @@ impl Proxy {
         Ok(())
     }
 
+    fn on_computed(&mut self, now: Now, Computed { operation, done }: Computed) -> Result<(), DriverMisuse> {
+        match done {
+            Done::Snapshot(parsed) => {
+                close!(self, operation, Purpose::ParseSnapshot => ());
+                self.cluster.on_parsed_elsewhere(context!(self, now), *parsed, &mut self.decisions.cluster);
+            }
+            Done::Hashed(digests) => {
+                let exchange = close!(self, operation, Purpose::Hash(exchange) => exchange);
+                self.with_lfs(now, |lfs, ctx, cluster, out| lfs.on_hashed(ctx, cluster, exchange, digests, out));
+            }
+        }
+        Ok(())
+    }
+
     fn on_timer(&mut self, now: Now, timer: Timer, effects: &mut Effects) {
         match timer {
             Timer::Start => self.start(now),
@@ -392,6 +400,7 @@ impl Proxy {
             Ok(
                 Purpose::Watch(_)
                 | Purpose::ParseSnapshot
+                | Purpose::Hash(_)
                 | Purpose::Body(_)
                 | Purpose::Chunk(_)
                 | Purpose::Object(_)
@@ -449,6 +458,7 @@ impl Proxy {
                     Purpose::Watch(_)
                     | Purpose::Cluster(_)
                     | Purpose::ParseSnapshot
+                    | Purpose::Hash(_)
                     | Purpose::Body(_)
                     | Purpose::Chunk(_)
                     | Purpose::S3(_)
@@ -458,9 +468,9 @@ impl Proxy {
                 });
                 effects.extend(watches.map(|operation| Effect::Etcd(effect::Etcd::Cancel { operation })));
             }
-            cluster::Decision::Compute(job) => {
+            cluster::Decision::ParseSnapshot(value) => {
                 let operation = self.operations.open(Purpose::ParseSnapshot);
-                effects.push(Effect::Compute { operation, job });
+                effects.push(Effect::Compute(Job::new(operation, Work::ParseSnapshot(value))));
             }
             cluster::Decision::Answered { waiter, question, answer } => match waiter {
                 Waiter::Request(request) => self.listener.on_answer(
@@ -534,6 +544,10 @@ impl Proxy {
                 let operation = self.operations.open(Purpose::S3(purpose));
                 self.timers.set(Timer::Operation(operation), now.monotonic + deadline);
                 effects.push(Effect::S3(effect::S3::Request { operation, request }));
+            }
+            Decision::Hash { exchange, digests, pieces } => {
+                let operation = self.operations.open(Purpose::Hash(exchange));
+                effects.push(Effect::Compute(Job::new(operation, Work::Hash { digests, pieces })));
             }
             Decision::ReadObject { exchange, object, max_bytes } => {
                 let operation = self.operations.open(Purpose::Object(exchange));
@@ -616,6 +630,7 @@ impl Proxy {
             Purpose::Watch(source) => Ok(*source),
             Purpose::Cluster(_)
             | Purpose::ParseSnapshot
+            | Purpose::Hash(_)
             | Purpose::Body(_)
             | Purpose::Chunk(_)
             | Purpose::S3(_)

@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::LocalSet;
 
+use crate::compute::{self, Workers};
 use crate::descriptors::{self, Descriptors};
 use crate::door::{Door, Place};
 use crate::etcd_client::EtcdClient;
@@ -32,7 +33,7 @@ use crate::{accept, clock};
 
 /// Beyond grace and drain: what a shard may take for its last writes before the process ends all the same.
 const LAST_WRITES: Duration = Duration::from_secs(10);
-/// Worker threads of one shard, for hashing, parsing and files.
+/// Threads of one shard on which files and host names are waited for.
 const WORKERS: usize = 8;
 
 /// The process cannot start, or has lost a shard. Ends it with exit code 1.
@@ -200,10 +201,14 @@ pub(crate) async fn serve<P: MakePartners>(
     let mut signals = Signals::new().map_err(|error| ProcessError(format!("cannot handle signals: {error}")))?;
     let stop_accepting = Arc::new(Notify::new());
     let space = Arc::new(DiskSpace::new(settings.process.lfs.as_ref().map_or(0, |lfs| lfs.download_disk_bytes)));
+    let workers = Workers::new().map_err(|error| ProcessError(format!("cannot start: {error}")))?;
     let mut shards = Vec::new();
     for index in 0..settings.shards {
         let config = settings.shard_config(index);
-        shards.push(start_shard(index, config, settings.http, partners(index), &space, &stop_accepting).await?);
+        shards.push(
+            start_shard(index, config, settings.http, partners(index), &space, workers.entrance(), &stop_accepting)
+                .await?,
+        );
     }
     let shards = Rc::new(shards);
     let limits = settings.http;
@@ -292,6 +297,7 @@ async fn start_shard<P: MakePartners>(
     limits: HttpServerSettings,
     partners: P,
     space: &Arc<DiskSpace>,
+    workers: compute::Entrance,
     stop_accepting: &Arc<Notify>,
 ) -> Result<ShardHandle, ProcessError> {
     let (messages, inbox) = mpsc::unbounded_channel();
@@ -307,7 +313,7 @@ async fn start_shard<P: MakePartners>(
             let mailbox = Mailbox::new();
             let partners = partners.make(mailbox.report()).await?;
             let machine = Proxy::new(config, seed, clock::now());
-            let shard = Shard::new(&mailbox, machine, partners, space, move || stop_accepting.notify_one());
+            let shard = Shard::new(&mailbox, machine, partners, space, workers, move || stop_accepting.notify_one());
             // Fails when the main thread has given up.
             let _ = started.send(());
             spawn_local(receive(inbox, Rc::clone(&shard), limits));

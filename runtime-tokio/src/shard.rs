@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use crate::alarm::Alarm;
 use crate::broker_connections::BrokerConnections;
 use crate::client_listener::ClientListener;
+use crate::compute;
 use crate::http_server::HttpExchanges;
 use crate::metrics::ShardStats;
 use crate::report::Report;
@@ -22,7 +23,7 @@ use crate::socket::ReadBuffer;
 use crate::temp_files::{DiskSpace, TempFiles};
 use crate::unsent::Unsent;
 use crate::work_time::WorkTime;
-use crate::{clock, compute, tasks};
+use crate::{clock, tasks};
 
 /// Partners of a machine that differ between production and `dev`.
 pub(crate) struct Partners {
@@ -45,6 +46,7 @@ pub(crate) struct Shard {
     /// HTTP exchanges.
     pub(crate) http: Rc<HttpExchanges>,
     files: Rc<TempFiles>,
+    workers: compute::Entrance,
     alarm: Alarm,
     work_time: RefCell<WorkTime>,
     unsent: Rc<Unsent>,
@@ -74,12 +76,13 @@ impl Mailbox {
 }
 
 impl Shard {
-    /// Puts the shard together. `space` is shared with the other shards; `stop_accepting` is called when the machine wants no more connections.
+    /// Puts the shard together. `space` and `workers` are shared with the other shards; `stop_accepting` is called when the machine wants no more connections.
     pub(crate) fn new(
         mailbox: &Mailbox,
         machine: Proxy,
         partners: Partners,
         space: Arc<DiskSpace>,
+        workers: compute::Entrance,
         stop_accepting: impl Fn() + 'static,
     ) -> Rc<Self> {
         let report = mailbox.report();
@@ -100,6 +103,7 @@ impl Shard {
             brokers: Rc::new(BrokerConnections::new(report.clone(), buffer, Rc::clone(&unsent))),
             http,
             files: Rc::new(TempFiles::new(report.clone(), space)),
+            workers,
             partners,
             report,
             alarm: Alarm::default(),
@@ -218,7 +222,7 @@ impl Shard {
             Effect::Etcd(order) => (self.partners.etcd)(order),
             Effect::S3(order) => (self.partners.s3)(order),
             Effect::TempFile(order) => self.files.carry_out(order),
-            Effect::Compute { operation, job } => compute::run(&self.report, operation, job),
+            Effect::Compute(job) => self.workers.run(&self.report, job),
         }
     }
 }

@@ -272,15 +272,15 @@ impl Cluster {
         self.set_timers(ctx);
     }
 
-    /// A [`Decision::Compute`] is done.
-    pub(crate) fn on_computed(
+    /// A [`Decision::ParseSnapshot`] is done.
+    pub(crate) fn on_parsed_elsewhere(
         &mut self,
         ctx: &mut Context<'_>,
         result: Result<Snapshot, SnapshotError>,
         out: &mut Vec<Decision>,
     ) {
         let now = self.moment(ctx);
-        let parsed = self.parses.on_computed(result, out);
+        let parsed = self.parses.on_parsed_elsewhere(result, out);
         self.on_parsed(now, parsed, out);
         self.set_timers(ctx);
     }

@@ -24,7 +24,8 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::compute::Job;
+use bytes::Bytes;
+
 use crate::etcd;
 use crate::input::ExchangeId;
 use crate::listener::RequestId;
@@ -200,8 +201,8 @@ pub(crate) enum Decision {
     Watch { source: Source, request: etcd::WatchRequest },
     /// End the watch of this source; its end still comes.
     CancelWatch { source: Source },
-    /// Parse a large snapshot elsewhere; the result comes to `on_computed`.
-    Compute(Job),
+    /// Parse a large snapshot elsewhere; the result comes to `on_parsed_elsewhere`.
+    ParseSnapshot(Bytes),
     /// An answer for a waiter.
     Answered { waiter: Waiter, question: Question, answer: Answer },
 }

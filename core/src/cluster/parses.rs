@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use super::Decision;
 use super::snapshot::{Snapshot, SnapshotError};
-use crate::compute::{Job, Work};
 use crate::etcd::Revision;
 
 /// Values up to this size are parsed inside the call, bytes: about a millisecond.
@@ -43,7 +42,7 @@ impl Parses {
         Self { queue: VecDeque::new() }
     }
 
-    /// Parses a small value at once; a large one is ordered, and [`Parses::on_computed`] ends it.
+    /// Parses a small value at once; a large one is ordered, and [`Parses::on_parsed_elsewhere`] ends it.
     pub(super) fn parse(&mut self, value: Bytes, wanted: ParseFor, out: &mut Vec<Decision>) -> Option<Parsed> {
         if value.len() <= INLINE {
             return Some(Parsed { result: Snapshot::parse(&value), wanted: vec![wanted] });
@@ -60,7 +59,7 @@ impl Parses {
     }
 
     /// The first value was parsed.
-    pub(super) fn on_computed(
+    pub(super) fn on_parsed_elsewhere(
         &mut self,
         result: Result<Snapshot, SnapshotError>,
         out: &mut Vec<Decision>,
@@ -72,7 +71,7 @@ impl Parses {
 
     fn order_first(&self, out: &mut Vec<Decision>) {
         if let Some(Parse { value, .. }) = self.queue.front() {
-            out.push(Decision::Compute(Job(Work::ParseSnapshot(value.clone()))));
+            out.push(Decision::ParseSnapshot(value.clone()));
         }
     }
 }

@@ -44,6 +44,12 @@ pub(crate) struct Digests {
     chosen: Chosen,
 }
 
+impl std::fmt::Debug for Digests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Digests").finish_non_exhaustive()
+    }
+}
+
 /// What runs beside SHA-256.
 enum Chosen {
     Sha256,

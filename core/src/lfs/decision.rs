@@ -10,6 +10,7 @@ use crate::input::{BrokerConnectionId, ExchangeId, FileId};
 use crate::operation::OperationId;
 use crate::s3;
 
+use super::checksum::Digests;
 use super::purpose::Purpose;
 
 /// Turned into effects by [`crate::Proxy`].
@@ -27,6 +28,8 @@ pub(crate) enum Decision {
     Abort { exchange: ExchangeId },
     /// An S3 request, given up after `deadline`.
     S3 { purpose: Purpose, request: s3::Request, deadline: Duration },
+    /// Hash these bytes elsewhere; the digests come back to the exchange.
+    Hash { exchange: ExchangeId, digests: Box<Digests>, pieces: Vec<Bytes> },
     /// Read the next piece of an opened object.
     ReadObject { exchange: ExchangeId, object: OperationId, max_bytes: usize },
     /// Give an opened object up.

@@ -19,6 +19,7 @@ use crate::timers::Timer;
 
 use super::budget::Budget;
 use super::call::{Call, Shared};
+use super::checksum::Digests;
 use super::cleanup::{CleanupId, Cleanups, Orphan};
 use super::download::Download;
 use super::produce::Produce;
@@ -217,6 +218,24 @@ impl Lfs {
                 self.with_download(ctx, cluster, exchange, out, |download, call| download.on_presigned(call, outcome));
             }
         }
+        self.settle(ctx, cluster, out);
+    }
+
+    /// A [`Decision::Hash`] is done. Its exchange may be over: then the digests are of no use any more.
+    pub(crate) fn on_hashed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cluster: &Cluster,
+        exchange: ExchangeId,
+        digests: Box<Digests>,
+        out: &mut Vec<Decision>,
+    ) {
+        let call = &mut Call { ctx, cluster, shared: &mut self.shared, out };
+        match self.exchanges.get_mut(&exchange) {
+            Some(Exchange::Produce(produce)) => produce.on_hashed(call, digests),
+            Some(Exchange::Download(_) | Exchange::Answered(_)) | None => {}
+        }
+        self.forget_if_over(exchange);
         self.settle(ctx, cluster, out);
     }
 

@@ -43,5 +43,5 @@ pub(crate) use upload::part_bytes;
 
 /// The lifecycles of this path.
 #[cfg(test)]
-pub(crate) const LIFECYCLES: [&crate::lifecycle::Lifecycle; 4] =
-    [&produce::LIFECYCLE, &upload::LIFECYCLE, &publish::LIFECYCLE, &download::LIFECYCLE];
+pub(crate) const LIFECYCLES: [&crate::lifecycle::Lifecycle; 5] =
+    [&produce::LIFECYCLE, &upload::LIFECYCLE, &upload::BODY_LIFECYCLE, &publish::LIFECYCLE, &download::LIFECYCLE];

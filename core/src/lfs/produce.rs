@@ -23,6 +23,7 @@ use super::Decision;
 use super::broker_choice::{self, Asked};
 use super::budget::Reserved;
 use super::call::Call;
+use super::checksum::Digests;
 use super::cleanup::{LeftObject, LeftUpload, Leftovers, Unwanted};
 use super::envelope::Envelope;
 use super::link::{Fact, Link};
@@ -197,6 +198,28 @@ impl Produce {
         if let State::Uploading { upload, .. } = &mut self.state {
             let progress = upload.on_body(call, result);
             self.on_progress(call, progress);
+        }
+    }
+
+    /// Bytes of the body were hashed elsewhere.
+    pub(crate) fn on_hashed(&mut self, call: &mut Call<'_, '_>, digests: Box<Digests>) {
+        match &mut self.state {
+            State::Uploading { upload, .. } => {
+                let progress = upload.on_hashed(call, digests);
+                self.on_progress(call, progress);
+            }
+            State::Stopping { upload } => {
+                upload.on_hashed(call, digests);
+                self.when_settled(call);
+            }
+            State::ReadingGeneration
+            | State::Refreshing { .. }
+            | State::Reaching { .. }
+            | State::AwaitingMemory { .. }
+            | State::CheckingGeneration { .. }
+            | State::Publishing { .. }
+            | State::Removing { .. }
+            | State::Over => {}
         }
     }
 

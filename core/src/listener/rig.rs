@@ -288,7 +288,7 @@ impl Rig {
                         self.with(|ctx, cluster| cluster.on_watch_created(ctx, source, revision, &mut decisions));
                     }
                     cluster::Decision::CancelWatch { .. } => {}
-                    cluster::Decision::Compute(_) => panic!("the rig's snapshots are small"),
+                    cluster::Decision::ParseSnapshot(_) => panic!("the rig's snapshots are small"),
                 }
             }
         }

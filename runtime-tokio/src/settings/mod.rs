@@ -303,6 +303,7 @@ fn lfs(given: &Given<'_>) -> Result<LfsConfig, SettingError> {
         ensure_bucket: given.boolean("KAFSCALE_LFS_PROXY_S3_ENSURE_BUCKET")?.unwrap_or(false),
         exchanges: given.size("KAFSCALE_LFS_PROXY_HTTP_MAX_EXCHANGES")?,
         s3_timeouts: s3_timeouts::read(given)?,
+        ..LfsConfig::default()
     };
     s3_timeouts::check_uploads(given, &lfs)?;
     Ok(lfs)

@@ -126,10 +126,11 @@ fn cut_down(seed: u64) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     println!(
-        "replicas {}, idle close {:?}, S3 jitter {:?}",
+        "replicas {}, idle close {:?}, S3 jitter {:?}, job jitter {:?}",
         scenario.skews_ms.len(),
         scenario.idle_close,
-        scenario.s3_jitter
+        scenario.s3_jitter,
+        scenario.job_jitter
     );
     for (at, action) in &scenario.actions {
         println!("{at:?} {action:?}");

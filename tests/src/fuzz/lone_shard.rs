@@ -110,6 +110,8 @@ impl<'a> LoneShard<'a> {
             bucket: "blobs".into(),
             chunk_bytes: 256,
             single_put_below_bytes: 256,
+            hash_inline_bytes: 60,
+            hash_job_bytes: 120,
             max_blob_bytes: Some(64 << 10),
             upload_memory_bytes: 4 << 10,
             download_memory_bytes: 512,
@@ -328,9 +330,7 @@ impl<'a> LoneShard<'a> {
                 Effect::Etcd(order) => self.carry_out_etcd(order),
                 Effect::S3(order) => self.carry_out_s3(order),
                 Effect::TempFile(order) => self.carry_out_file(order),
-                Effect::Compute { operation, job } => {
-                    self.fact(Input::Computed { operation, result: job.run() });
-                }
+                Effect::Compute(job) => self.fact(Input::Computed(job.run())),
             }
         }
     }

@@ -129,13 +129,13 @@ fn of_http(all: &mut Vec<Seed>) {
 
 /// A world without faults, one with all, and one for each kind alone.
 fn of_worlds(all: &mut Vec<Seed>) {
-    let calm = WorldHead { seconds: 10, replicas: 1, s3_jitter: 0, kinds: &[], calm: 1 };
+    let calm = WorldHead { seconds: 10, replicas: 1, jitter: 0, kinds: &[], calm: 1 };
     all.push(("world", "calm".into(), world_input(&calm, 0, 300)));
-    let storm = WorldHead { seconds: 40, replicas: 3, s3_jitter: 2, kinds: &FaultKind::ALL, calm: 0 };
+    let storm = WorldHead { seconds: 40, replicas: 3, jitter: 2, kinds: &FaultKind::ALL, calm: 0 };
     all.push(("world", "storm".into(), world_input(&storm, 1, 3_000)));
     for (seed, kind) in (2..).zip(FaultKind::ALL) {
         let kinds = [kind];
-        let head = WorldHead { seconds: 25, replicas: 2, s3_jitter: 1, kinds: &kinds, calm: 1 };
+        let head = WorldHead { seconds: 25, replicas: 2, jitter: 1, kinds: &kinds, calm: 1 };
         all.push(("world", format!("{kind:?}").to_lowercase(), world_input(&head, seed, 400)));
     }
 }

@@ -18,8 +18,8 @@ pub(super) struct WorldHead<'a> {
     pub(super) seconds: u8,
     /// Replicas, from 1 to 3.
     pub(super) replicas: u8,
-    /// S3 is late: not, a little, much.
-    pub(super) s3_jitter: u8,
+    /// S3 and jobs are late: not, a little, much.
+    pub(super) jitter: u8,
     /// Which kinds of faults exist.
     pub(super) kinds: &'a [FaultKind],
     /// How long it is calm between two actions: short, middling, long.
@@ -31,7 +31,7 @@ pub(super) fn world_input(head: &WorldHead<'_>, seed: u64, length: usize) -> Vec
     let mut input = vec![head.seconds - 2, head.replicas - 1];
     input.extend((0..head.replicas).map(|_| 0));
     // Brokers keep idle connections; the density of faults is such that a kind is there for a 0 and not for a 7.
-    input.extend([1, head.s3_jitter, 3]);
+    input.extend([1, head.jitter, head.jitter, 3]);
     input.extend(FaultKind::ALL.map(|kind| if head.kinds.contains(&kind) { 0 } else { 7 }));
     // Every fourth action is a fault; brokers are as usual.
     input.extend([head.calm, 0, 0]);
@@ -51,10 +51,11 @@ mod tests {
     #[test]
     fn a_head_is_what_it_says() {
         let kinds = [FaultKind::BrokerSilence, FaultKind::EmptySnapshots];
-        let head = WorldHead { seconds: 20, replicas: 3, s3_jitter: 2, kinds: &kinds, calm: 1 };
+        let head = WorldHead { seconds: 20, replicas: 3, jitter: 2, kinds: &kinds, calm: 1 };
         let (scenario, _) = Scenario::from_bytes(&world_input(&head, 5, 400));
         assert_eq!((scenario.lasts, &scenario.skews_ms[..]), (Duration::from_secs(20), &[0, 0, 0][..]));
-        assert_eq!((scenario.idle_close, scenario.s3_jitter), (None, Duration::from_millis(900)));
+        let late = Duration::from_millis(900);
+        assert_eq!((scenario.idle_close, scenario.s3_jitter, scenario.job_jitter), (None, late, late));
         assert_eq!(scenario.kinds, kinds);
         assert!(scenario.actions.len() > 10);
         assert!(scenario.actions.iter().all(|(at, _)| *at < scenario.lasts));

@@ -90,6 +90,7 @@ impl Disturbances {
         world.faults.forgive();
         world.judges.routing.nothing_waits(world.now().monotonic);
         world.s3.jitter = Duration::ZERO;
+        world.job_jitter = Duration::ZERO;
     }
 
     /// The operator looks once more: a broker that made a topic may have written an older list since.

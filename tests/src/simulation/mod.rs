@@ -164,6 +164,9 @@ fn config() -> Config {
         bucket: "blobs".into(),
         chunk_bytes: PART as usize,
         single_put_below_bytes: PART as usize,
+        // Less than one piece of a body, and less than two.
+        hash_inline_bytes: 300,
+        hash_job_bytes: 1_000,
         download_memory_bytes: PART,
         upload_memory_bytes: FILE_PIECE_BYTES + 8 * PART as usize,
         connect_attempts: 3,
@@ -219,6 +222,7 @@ impl Simulation {
             world.set_versions(broker, versions.clone());
         }
         world.s3.jitter = scenario.s3_jitter;
+        world.job_jitter = scenario.job_jitter;
         let disturbances = Disturbances::new(&world);
         // A replica that stood still past the deadline of a publish has a refusal in its socket that it does not read any more.
         let leaves = [FaultKind::S3Outages, FaultKind::S3Strikes, FaultKind::BrokenAnswers, FaultKind::ReplicaPauses];

@@ -264,6 +264,8 @@ pub struct Scenario {
     pub versions: Vec<BTreeMap<ApiKey, VersionRange>>,
     /// S3 requests are late by up to so much.
     pub s3_jitter: Duration,
+    /// Jobs take up to so much longer.
+    pub job_jitter: Duration,
     /// Which kinds of faults exist.
     pub kinds: Vec<FaultKind>,
     /// Clients and faults come for so long.
@@ -323,7 +325,8 @@ impl Scenario {
         let replicas = choices.between(1, 3);
         let skews_ms = (0..replicas).map(|_| choices.pick(&[0, 0, -500, 2_000, -3_600_000, 86_400_000])).collect();
         let idle_close = choices.one_in(4).then(|| choices.milliseconds(2_000, 20_000));
-        let s3_jitter = choices.pick(&[Duration::ZERO, Duration::from_millis(20), Duration::from_millis(900)]);
+        let jitters = [Duration::ZERO, Duration::from_millis(20), Duration::from_millis(900)];
+        let (s3_jitter, job_jitter) = (choices.pick(&jitters), choices.pick(&jitters));
         let density = choices.between(1, 6);
         let kinds: Vec<FaultKind> = FaultKind::ALL.into_iter().filter(|_| choices.between(1, 8) <= density).collect();
         let calm_ms = choices.pick(&[300, 1_000, 4_000]);
@@ -343,7 +346,7 @@ impl Scenario {
                 at += choices.milliseconds(0, calm_ms * 2);
             }
         }
-        Self { skews_ms, idle_close, versions, s3_jitter, kinds, lasts, actions }
+        Self { skews_ms, idle_close, versions, s3_jitter, job_jitter, kinds, lasts, actions }
     }
 }
 

@@ -39,8 +39,9 @@ impl World {
                 }
                 Effect::S3(order) => self.carry_out_s3(shard, order),
                 Effect::TempFile(order) => self.carry_out_file(shard, order),
-                Effect::Compute { operation, job } => {
-                    self.fact(HOP, shard, Input::Computed { operation, result: job.run() });
+                Effect::Compute(job) => {
+                    let jitter = self.jitter(self.job_jitter);
+                    self.fact(HOP + jitter, shard, Input::Computed(job.run()));
                 }
             }
         }
@@ -254,9 +255,13 @@ impl World {
             Some(S3Fault::Late(later)) => later,
             Some(S3Fault::Way(_) | S3Fault::Trouble(_)) | None => Duration::ZERO,
         };
-        let jitter = self.s3.jitter;
-        let jitter = if jitter.is_zero() { jitter } else { self.choices.milliseconds(0, jitter.as_millis() as u64) };
+        let jitter = self.jitter(self.s3.jitter);
         self.timeline.plan(HOP + later + jitter, Event::S3 { shard, order, fault });
+    }
+
+    /// A delay of at most so much.
+    fn jitter(&mut self, most: Duration) -> Duration {
+        if most.is_zero() { most } else { self.choices.milliseconds(0, most.as_millis() as u64) }
     }
 
     fn carry_out_http(&mut self, shard: usize, order: effects::Http) {

@@ -121,6 +121,8 @@ pub struct World {
     pub etcd: EtcdSide,
     /// S3.
     pub s3: S3Side,
+    /// Jobs take so much longer at most; each draws its own time.
+    pub job_jitter: Duration,
     replicas: Vec<Replica>,
     brokers: Vec<BrokerProcess>,
     /// The records of the cluster.
@@ -184,6 +186,7 @@ impl World {
             replicas: Vec::new(),
             etcd,
             s3: S3Side::new(plan.min_part_bytes),
+            job_jitter: Duration::ZERO,
             brokers,
             log: SharedLog::new(),
             deletes: Deletes::default(),

@@ -8,11 +8,14 @@ use kafscale_proxy_tests::world::World;
 
 use crate::bench::{PART, answer, bytes, config, owner, records, rest, upload, world};
 
-/// Lets `what` happen after each number of steps in turn, until the upload is over before it would.
+/// Lets `what` happen after each number of steps in turn, until the upload is over before it would; also while bytes are being
+/// hashed for long.
 fn at_any_moment(name: &str, what: impl Fn(&mut World, ExchangeId)) {
-    for length in [PART / 2, 3 * PART + 1] {
+    let late = Duration::from_millis(400);
+    for (length, job_jitter) in [(PART / 2, Duration::ZERO), (PART / 2, late), (3 * PART + 1, late)] {
         for steps in 0.. {
             let mut world = world(config());
+            world.job_jitter = job_jitter;
             let exchange = upload(&mut world, &bytes(length), &[]);
             world.run_steps(steps);
             let over = answer(&world, exchange).is_some();

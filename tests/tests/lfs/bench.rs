@@ -23,6 +23,8 @@ pub(crate) fn config() -> Config {
         bucket: "blobs".into(),
         chunk_bytes: PART,
         single_put_below_bytes: PART,
+        hash_inline_bytes: 500,
+        hash_job_bytes: 2_000,
         download_memory_bytes: 1_000,
         ..LfsConfig::default()
     };

@@ -7,8 +7,8 @@ mod soundness;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use super::snapshot::Snapshot;
 use super::*;
-use crate::compute::{Done, Job};
 use crate::config::ClusterConfig;
 use crate::config::Config;
 use crate::context::{Context, Ids};
@@ -49,7 +49,7 @@ struct Bench {
     tokens: u64,
     watches: BTreeMap<Source, WatchToken>,
     orders: Vec<Order>,
-    jobs: VecDeque<Job>,
+    unparsed: VecDeque<Bytes>,
     answers: Vec<(Waiter, Question, Answer)>,
     /// Every read that was ever ordered.
     ordered: Vec<Read>,
@@ -76,7 +76,7 @@ impl Bench {
             tokens: 0,
             watches: BTreeMap::new(),
             orders: Vec::new(),
-            jobs: VecDeque::new(),
+            unparsed: VecDeque::new(),
             answers: Vec::new(),
             ordered: Vec::new(),
         }
@@ -122,7 +122,7 @@ impl Bench {
                 self.etcd.watch(Link::default(), token, &request, &mut self.facts);
             }
             Decision::CancelWatch { source } => self.etcd.cancel_watch(self.watches[&source], &mut self.facts),
-            Decision::Compute(job) => self.jobs.push_back(job),
+            Decision::ParseSnapshot(value) => self.unparsed.push_back(value),
             Decision::Answered { waiter, question, answer } => self.answers.push((waiter, question, answer)),
         }
     }
@@ -198,10 +198,10 @@ impl Bench {
         }
     }
 
-    fn compute(&mut self) {
-        if let Some(job) = self.jobs.pop_front() {
-            let Done::Snapshot(result) = job.run().0;
-            self.call(|cluster, ctx, out| cluster.on_computed(ctx, result, out));
+    fn parse(&mut self) {
+        if let Some(value) = self.unparsed.pop_front() {
+            let result = Snapshot::parse(&value);
+            self.call(|cluster, ctx, out| cluster.on_parsed_elsewhere(ctx, result, out));
         }
     }
 
@@ -213,8 +213,8 @@ impl Bench {
             } else if !self.orders.is_empty() {
                 self.serve(0);
                 self.deliver(0);
-            } else if !self.jobs.is_empty() {
-                self.compute();
+            } else if !self.unparsed.is_empty() {
+                self.parse();
             } else {
                 return;
             }

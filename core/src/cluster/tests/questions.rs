@@ -391,13 +391,13 @@ fn equal_large_snapshots_are_parsed_once() {
         bench.serve(0);
         bench.deliver(0);
     }
-    assert_eq!(bench.jobs.len(), 1);
+    assert_eq!(bench.unparsed.len(), 1);
     bench.put(SNAPSHOT, &large.replace("orders", "changed"));
     bench.ask(4, Question::Generation { topic: "changed".into() });
     bench.finish(&Read::Generation { topic: "changed".into() });
-    assert_eq!(bench.jobs.len(), 1, "the next one waits");
-    bench.compute();
-    assert_eq!(bench.jobs.len(), 1);
+    assert_eq!(bench.unparsed.len(), 1, "the next one waits");
+    bench.parse();
+    assert_eq!(bench.unparsed.len(), 1);
     bench.run();
     let answers = bench.answers();
     assert_eq!(learned(&answers), [3]);

@@ -168,12 +168,12 @@ fn a_large_snapshot_is_parsed_elsewhere() {
     bench.put(SNAPSHOT, &large);
     bench.tell(0);
     bench.finish(&Read::Snapshot);
-    assert_eq!(bench.jobs.len(), 1);
+    assert_eq!(bench.unparsed.len(), 1);
     bench.ask(1, Question::Snapshot);
     assert!(bench.orders.is_empty(), "the read is over only when its value is parsed");
     let ordered = bench.now;
     bench.now = bench.now + secs(1);
-    bench.compute();
+    bench.parse();
     assert_eq!(bench.cluster.brokers(), [Address::new("seven:1")]);
     assert_eq!(bench.cluster.age(bench.now), Some(bench.now.since(ordered)));
     bench.run();
@@ -472,9 +472,9 @@ fn a_watch_that_reaches_an_older_store_proves_nothing() {
     (0..20).for_each(|_| bench.put("/other", "x"));
     let read = bench.etcd.revision();
     bench.call(|cluster, ctx, out| cluster.start(ctx, out));
-    while !bench.orders.is_empty() || !bench.jobs.is_empty() {
+    while !bench.orders.is_empty() || !bench.unparsed.is_empty() {
         if bench.orders.is_empty() {
-            bench.compute();
+            bench.parse();
         } else {
             bench.serve(0);
             bench.deliver(0);

@@ -4,6 +4,7 @@ mod bodies;
 mod clients;
 mod discovery;
 mod downloads;
+mod hashing;
 mod records;
 mod uploads;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use super::checksum::Digests;
 use super::*;
 use crate::broker::usual_broker;
 use crate::cluster::{Answer, Cluster, Question, TopicGeneration};
@@ -59,6 +61,8 @@ struct Bench {
     /// S3 requests without an outcome, oldest first.
     s3: VecDeque<(Purpose, Request)>,
     operations: u64,
+    /// Hashing that is not done, oldest first.
+    jobs: VecDeque<(ExchangeId, Box<Digests>, Vec<Bytes>)>,
     /// Broker connections that have not ended: where to, and bytes written.
     brokers: BTreeMap<BrokerConnectionId, (String, usize)>,
     /// What was decided and not read yet.
@@ -79,6 +83,7 @@ impl Bench {
             lfs: Lfs::new(&lfs),
             s3: VecDeque::new(),
             operations: 0,
+            jobs: VecDeque::new(),
             brokers: BTreeMap::new(),
             log: Vec::new(),
             answers: BTreeMap::new(),
@@ -154,6 +159,11 @@ impl Bench {
             Decision::S3 { purpose, request, .. } => {
                 let text = verb(&request);
                 self.s3.push_back((purpose, request));
+                text
+            }
+            Decision::Hash { exchange, digests, pieces } => {
+                let text = format!("hash {}", size(&pieces));
+                self.jobs.push_back((exchange, digests, pieces));
                 text
             }
             Decision::ReadObject { max_bytes, .. } => format!("read object {max_bytes}"),
@@ -251,6 +261,13 @@ impl Bench {
         self.s3(Outcome::Applied(response))
     }
 
+    /// The oldest job is done.
+    fn hashed(&mut self) {
+        let (exchange, mut digests, pieces) = self.jobs.pop_front().expect("nothing is being hashed");
+        pieces.iter().for_each(|piece| digests.update(piece));
+        self.call(|lfs, ctx, cluster, out| lfs.on_hashed(ctx, cluster, exchange, digests, out));
+    }
+
     fn broker(&mut self, input: input::Broker) {
         self.call(|lfs, ctx, cluster, out| lfs.on_broker(ctx, cluster, input, out));
     }
@@ -328,6 +345,7 @@ impl Bench {
             self.ended(exchange);
         }
         assert!(self.s3.is_empty(), "open S3 requests: {:?}", self.s3);
+        assert!(self.jobs.is_empty(), "{} jobs are open", self.jobs.len());
         assert!(self.lfs.is_idle(), "exchanges, removals or connections are left");
         assert_eq!(self.lfs.stats().memory_taken_bytes, 0);
         assert_eq!(self.lfs.stats().disk_taken_bytes, 0);

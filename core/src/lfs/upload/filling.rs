@@ -36,6 +36,12 @@ impl Filling {
         }
     }
 
+    /// All pieces so far, in order.
+    pub(super) fn pieces(&mut self) -> &[Bytes] {
+        self.end_joined();
+        &self.pieces
+    }
+
     /// All pieces, in order.
     pub(super) fn into_pieces(mut self) -> Vec<Bytes> {
         self.end_joined();
@@ -74,6 +80,17 @@ mod tests {
         assert_eq!(sizes([KEPT_BYTES, KEPT_BYTES]), [KEPT_BYTES, KEPT_BYTES]);
         assert_eq!(sizes([1, KEPT_BYTES, 2, 3, KEPT_BYTES - 1]), [1, KEPT_BYTES, KEPT_BYTES + 4]);
         assert_eq!(sizes(std::iter::repeat_n(1, JOINED_BYTES + 5)), [JOINED_BYTES, 5]);
+    }
+
+    #[test]
+    fn nothing_is_lost_or_changed_by_a_look() {
+        let mut filling = Filling::default();
+        filling.push(Bytes::from_static(b"ab"));
+        assert_eq!(filling.pieces().concat(), b"ab");
+        filling.push(Bytes::from_static(b"c"));
+        assert_eq!(filling.pieces().concat(), b"abc");
+        assert_eq!(filling.bytes(), 3);
+        assert_eq!(filling.into_pieces().concat(), b"abc");
     }
 
     #[test]

@@ -3,16 +3,18 @@
 //! The body is cut into equal parts whatever the sizes in which it is read, for some stores want them equal. A body that ends
 //! early enough goes up in one PutObject; any other in a multipart upload with several parts in flight. Memory is
 //! a window of part-sized shares: one was reserved before the first byte is read, further ones are taken only
-//! while they are free, and the body is not read while no share is there to take it.
+//! while they are free, and the body is not read while no share is there to take it. A part goes up when all of it is hashed, and a
+//! share is held until its part is stored, so nothing is held that is not counted: of an upload that was given up, what is in flight
+//! and what is being hashed.
 //!
-//! What a client promised (size, checksum) is compared when the body has ended and before the blob is finalized, so a body that
-//! broke its promise never becomes an object.
+//! What a client promised (size, checksum) is compared when the body has ended, all of it is hashed, and before the blob is finalized,
+//! so a body that broke its promise never becomes an object.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::input::{ExchangeId, ReadResult};
+use crate::input::ExchangeId;
 use crate::lifecycle::Lifecycle;
 use crate::operation::Outcome;
 use crate::planted::{Bug, planted};
@@ -26,18 +28,24 @@ use super::cleanup::{LeftObject, LeftUpload, Leftovers};
 use super::purpose::UploadStep;
 use super::s3_call;
 
+mod body;
 mod filling;
+mod hashing;
 mod requests;
 mod tries;
 mod window;
 
+use body::{Body, Coming};
 use filling::Filling;
+use hashing::{Away, Hashing};
 use tries::Tries;
 use window::{MOST_PARTS, Window};
 
+#[cfg(test)]
+pub(crate) use body::LIFECYCLE as BODY_LIFECYCLE;
 pub(crate) use window::{part_bytes, share_bytes};
 
-/// Largest piece of a body that is read, and so hashed, in one call.
+/// Largest piece of a body that is read in one call.
 const READ_BYTES: usize = 256 * 1024;
 
 /// What is uploaded, and what its body must be like.
@@ -122,31 +130,10 @@ enum Phase {
     Putting { pieces: Vec<Bytes>, tries: Tries, stored: Stored },
     /// All parts are stored; one object is made of them.
     Completing { upload_id: String, etags: BTreeMap<u16, String>, tries: Tries, stored: Stored },
-    /// Given up; so many requests are still in flight.
-    Stopping { in_flight: usize, leftovers: Leftovers },
+    /// Given up; so many requests are still in flight, and a job has so much of the body.
+    Stopping { in_flight: usize, away: Option<Away>, leftovers: Leftovers },
     /// Stored.
     Over,
-}
-
-#[derive(Debug)]
-enum Body {
-    Coming(Box<Coming>),
-    Whole(Stored),
-}
-
-struct Coming {
-    digests: Digests,
-    size: u64,
-    /// The part that is being filled, when there is a share for it.
-    filling: Option<Filling>,
-    /// Most bytes that the open read may give.
-    reading: Option<usize>,
-}
-
-impl std::fmt::Debug for Coming {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Coming").field("size", &self.size).field("reading", &self.reading).finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug)]
@@ -181,7 +168,7 @@ pub(crate) const LIFECYCLE: Lifecycle = Lifecycle {
         ("Sending", "Stopping", "failed or given up"),
         ("Putting", "Stopping", "failed or given up"),
         ("Completing", "Stopping", "failed, in doubt or given up"),
-        ("Stopping", "Over", "nothing is in flight any more"),
+        ("Stopping", "Over", "nothing is in flight or being hashed any more"),
     ],
 };
 
@@ -206,8 +193,8 @@ impl Upload {
     /// An upload for which one share is reserved. It reads nothing yet.
     pub(crate) fn new(exchange: ExchangeId, blob: Blob, chunk_bytes: usize) -> Self {
         let window = Window::new(chunk_bytes, blob.content_length.or(blob.promised_size));
-        let digests = Digests::new(blob.algorithm);
-        let body = Body::Coming(Box::new(Coming { digests, size: 0, filling: None, reading: None }));
+        let hashing = Hashing::new(Digests::new(blob.algorithm));
+        let body = Body::Coming(Box::new(Coming { hashing, size: 0, filling: None, reading: None }));
         let phase = Phase::Sending { body, store: Store::Nothing, parts: BTreeMap::new(), etags: BTreeMap::new() };
         Self { at: "Sending", exchange, blob, window, late_part: false, phase }
     }
@@ -215,81 +202,6 @@ impl Upload {
     /// Begins to read.
     pub(crate) fn start(&mut self, call: &mut Call<'_, '_>) {
         self.advance(call);
-    }
-
-    /// The next piece of the body. One that comes after the upload was given up is dropped.
-    pub(crate) fn on_body(&mut self, call: &mut Call<'_, '_>, result: ReadResult) -> Progress {
-        let Phase::Sending { body: Body::Coming(coming), .. } = &mut self.phase else { return Progress::Pending };
-        let Some(asked) = coming.reading.take() else { return Progress::Pending };
-        call.ctx.timers.clear(Timer::ExchangeProgress(self.exchange));
-        match result {
-            ReadResult::Chunk(bytes) if bytes.len() > asked => {
-                self.fail(call, Failure::Broken("more bytes than asked for".into()))
-            }
-            ReadResult::Chunk(bytes) => self.take(call, bytes),
-            ReadResult::End => self.end(call),
-            ReadResult::Broken(_) if planted(Bug::CutBodyIsWhole) => self.end(call),
-            ReadResult::Broken(reason) => self.fail(call, Failure::Broken(reason)),
-        }
-    }
-
-    fn take(&mut self, call: &mut Call<'_, '_>, bytes: Bytes) -> Progress {
-        let Phase::Sending { body: Body::Coming(coming), .. } = &mut self.phase else { return Progress::Pending };
-        coming.size += bytes.len() as u64;
-        let size = coming.size;
-        if let Some(max) = call.shared.config.max_blob_bytes.filter(|max| size > *max) {
-            return self.fail(call, Failure::TooLarge(max));
-        }
-        if self.blob.content_length.is_some_and(|length| size > length) {
-            return self.fail(call, Failure::Broken("more bytes than Content-Length".into()));
-        }
-        if let Some(promised) = self.blob.promised_size.filter(|promised| size > *promised) {
-            return self.fail(call, Failure::SizeMismatch(promised));
-        }
-        coming.digests.update(&bytes);
-        let filling = coming.filling.get_or_insert_default();
-        filling.push(bytes);
-        if filling.bytes() == self.window.part_bytes() && !self.cut_part(call) {
-            return self.fail(call, Failure::TooManyParts);
-        }
-        self.advance(call);
-        Progress::Pending
-    }
-
-    /// The body is whole: compare it with what was promised, then finalize it.
-    fn end(&mut self, call: &mut Call<'_, '_>) -> Progress {
-        let Phase::Sending { body: Body::Coming(coming), store, .. } = &mut self.phase else {
-            return Progress::Pending;
-        };
-        let size = coming.size;
-        if self.blob.content_length.is_some_and(|length| size != length) {
-            return self.fail(call, Failure::Broken("fewer bytes than Content-Length".into()));
-        }
-        if size == 0 {
-            return self.fail(call, Failure::Empty);
-        }
-        if let Some(promised) = self.blob.promised_size.filter(|promised| size != *promised) {
-            return self.fail(call, Failure::SizeMismatch(promised));
-        }
-        let stored = Stored { size, checksums: coming.digests.finish(), late_put: false };
-        if self.blob.checksum.as_deref().is_some_and(|expected| !stored.checksums.matches(expected)) {
-            return self.fail(call, Failure::ChecksumMismatch);
-        }
-        let filled = coming.filling.as_ref().map_or(0, Filling::bytes);
-        if matches!(store, Store::Nothing) && filled < call.shared.config.single_put_below_bytes {
-            let pieces = coming.filling.take().unwrap_or_default().into_pieces();
-            self.enter(Phase::Putting { pieces, tries: Tries::InFlight(1), stored });
-            self.put(call);
-            return Progress::Pending;
-        }
-        if filled > 0 && !self.cut_part(call) {
-            return self.fail(call, Failure::TooManyParts);
-        }
-        if let Phase::Sending { body, .. } = &mut self.phase {
-            *body = Body::Whole(stored);
-        }
-        self.advance(call);
-        Progress::Pending
     }
 
     /// An S3 request of this upload has ended.
@@ -421,7 +333,7 @@ impl Upload {
 
     /// A request that was in flight when the upload was given up.
     fn on_late(&mut self, call: &mut Call<'_, '_>, step: UploadStep, outcome: Outcome<Response, Refusal>) {
-        let Phase::Stopping { in_flight, leftovers } = &mut self.phase else { return };
+        let Phase::Stopping { in_flight, leftovers, .. } = &mut self.phase else { return };
         *in_flight = in_flight.saturating_sub(1);
         match step {
             UploadStep::Put => match (outcome, leftovers.object) {
@@ -487,9 +399,9 @@ impl Upload {
         call.ctx.timers.clear(Timer::ExchangeProgress(self.exchange));
         call.ctx.timers.clear(Timer::ExchangeRetry(self.exchange));
         let left_open = if self.late_part { LeftUpload::Late } else { LeftUpload::Open };
-        let (in_flight, holding, leftovers) = match std::mem::replace(&mut self.phase, Phase::Over) {
+        let (in_flight, away, holding, leftovers) = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Sending { body, store, parts, .. } => {
-                if let Body::Coming(coming) = body
+                if let Body::Coming(coming) = &body
                     && coming.reading.is_some()
                 {
                     call.out.push(Decision::CancelRead { exchange: self.exchange });
@@ -501,31 +413,34 @@ impl Upload {
                     Store::Open(upload_id) => (0, left_open(upload_id)),
                     Store::Nameless => (0, LeftUpload::Nameless),
                 };
-                (sent + creating, sent, Leftovers { upload, object: LeftObject::None })
+                let away = body.away();
+                // None of them is sent: a part goes up when it is hashed.
+                let hashing = away.map_or(0, |away| away.parts(self.window.part_bytes()));
+                (sent + creating, away, sent + hashing, Leftovers { upload, object: LeftObject::None })
             }
             Phase::Putting { tries, stored, .. } => {
                 let sent = usize::from(matches!(tries, Tries::InFlight(_)));
                 let object = if stored.late_put { LeftObject::Late } else { LeftObject::None };
-                (sent, sent, Leftovers { upload: LeftUpload::None, object })
+                (sent, None, sent, Leftovers { upload: LeftUpload::None, object })
             }
             Phase::Completing { upload_id, tries, .. } => {
                 let sent = usize::from(matches!(tries, Tries::InFlight(_)));
-                (sent, 0, Leftovers { upload: left_open(upload_id), object: LeftObject::Stored })
+                (sent, None, 0, Leftovers { upload: left_open(upload_id), object: LeftObject::Stored })
             }
-            Phase::Stopping { in_flight, leftovers } => {
-                self.enter(Phase::Stopping { in_flight, leftovers });
+            Phase::Stopping { in_flight, away, leftovers } => {
+                self.enter(Phase::Stopping { in_flight, away, leftovers });
                 return;
             }
             Phase::Over => return,
         };
         self.window.keep(call, holding);
-        self.enter(Phase::Stopping { in_flight, leftovers });
+        self.enter(Phase::Stopping { in_flight, away, leftovers });
     }
 
-    /// What an upload that was given up has left behind, once nothing of it is in flight.
+    /// What an upload that was given up has left behind, once nothing of it is in flight or being hashed.
     pub(crate) fn settled(&self) -> Option<&Leftovers> {
         match &self.phase {
-            Phase::Stopping { in_flight: 0, leftovers } => Some(leftovers),
+            Phase::Stopping { in_flight: 0, away: None, leftovers } => Some(leftovers),
             Phase::Stopping { .. }
             | Phase::Sending { .. }
             | Phase::Putting { .. }
@@ -543,7 +458,7 @@ impl Upload {
             }
             | Phase::Putting { .. }
             | Phase::Completing { .. } => true,
-            Phase::Stopping { in_flight, leftovers } => *in_flight > 0 || *leftovers != Leftovers::default(),
+            Phase::Stopping { in_flight, leftovers, .. } => *in_flight > 0 || *leftovers != Leftovers::default(),
         }
     }
 
@@ -594,13 +509,17 @@ impl Upload {
         }
         let held = match body {
             Body::Coming(coming) => (open_parts + usize::from(coming.filling.is_some())).max(1),
+            Body::Ended(ended) => open_parts + usize::from(ended.filling.is_some()),
             Body::Whole(_) => open_parts,
         };
         self.window.keep(call, held);
 
         if let Store::Open(_) = store {
             let sent = parts.values().filter(|part| part.tries.is_some()).count();
-            let unsent = parts.iter().filter(|(_, part)| part.tries.is_none()).map(|(number, _)| *number);
+            let part_bytes = self.window.part_bytes();
+            let ready =
+                parts.iter().filter(|(number, part)| part.tries.is_none() && body.has_hashed(**number, part_bytes));
+            let unsent = ready.map(|(number, _)| *number);
             let now: Vec<u16> = unsent.take(most.saturating_sub(sent)).collect();
             for number in now {
                 self.send_part(call, number);
@@ -620,11 +539,10 @@ impl Upload {
         }
     }
 
-    /// Ends the part that is being filled, and begins the multipart upload with the first one. Says whether there is
-    /// a number left for it.
-    fn cut_part(&mut self, call: &mut Call<'_, '_>) -> bool {
-        let Phase::Sending { body: Body::Coming(coming), store, parts, etags } = &mut self.phase else { return true };
-        let Some(filling) = coming.filling.take() else { return true };
+    /// Makes a part of what was filled, and begins the multipart upload with the first one. Says whether there is a number
+    /// left for it.
+    fn cut_part(&mut self, call: &mut Call<'_, '_>, filling: Filling) -> bool {
+        let Phase::Sending { store, parts, etags, .. } = &mut self.phase else { return true };
         let last = parts.keys().chain(etags.keys()).max().copied().unwrap_or(0);
         if last == MOST_PARTS {
             return false;

@@ -16,8 +16,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::*;
 use crate::broker::usual_broker;
+use crate::cluster::snapshot::Snapshot;
 use crate::cluster::{self, Waiter};
-use crate::compute::{Done, Job};
 use crate::config::Config;
 use crate::context::Ids;
 use crate::input::ConnectError;
@@ -303,7 +303,7 @@ impl Bench {
             cluster::Decision::CancelWatch { source } => {
                 self.etcd.cancel_watch(self.watches[&source], &mut self.facts);
             }
-            cluster::Decision::Compute(job) => self.compute(job),
+            cluster::Decision::ParseSnapshot(value) => self.parse(&value),
             cluster::Decision::Answered { waiter: Waiter::Request(request), question, answer } => {
                 self.with_listener(|listener, ctx, cluster, out| {
                     listener.on_answer(ctx, cluster, request, &question, &answer, out);
@@ -313,9 +313,9 @@ impl Bench {
         }
     }
 
-    fn compute(&mut self, job: Job) {
-        let Done::Snapshot(result) = job.run().0;
-        self.with_cluster(|cluster, ctx, out| cluster.on_computed(ctx, result, out));
+    fn parse(&mut self, value: &[u8]) {
+        let result = Snapshot::parse(value);
+        self.with_cluster(|cluster, ctx, out| cluster.on_parsed_elsewhere(ctx, result, out));
     }
 
     fn tell(&mut self) {
