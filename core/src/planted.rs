@@ -60,6 +60,10 @@ bugs! {
     /// and have no look at what is left.
     FirstPageIsAll = "first-page-is-all",
 
+    /// A lost watch leaves what was read as something to compare with: "nothing newer" and the same count are proof enough, also
+    /// of an etcd that was restored from a backup and has grown since. Caches that take revisions for the identity of a store.
+    RestoredStoreIsSame = "restored-store-is-same",
+
     /// A block of producer ids whose reservation got no answer is used all the same, as if a request that is lost had
     /// always been carried out. Allocators that move on after a time-out.
     UnprovenBlockUsed = "unproven-block-used",

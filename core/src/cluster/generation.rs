@@ -56,10 +56,11 @@ pub(super) enum Basis {
 }
 
 /// The transaction that reads the identity of `topic`: the snapshot and the topic's config key at one revision.
-/// `last_put` is the revision of the snapshot key's last put, of the store when that was known, and what it said.
-pub(super) fn request(topic: &str, last_put: Option<(Revision, Revision, &Snapshot)>) -> (TxnRequest, Basis) {
+/// `known_put` is the revision of the snapshot key's last put, of the store when that was known, and what it said; only while a
+/// watch stands.
+pub(super) fn request(topic: &str, known_put: Option<(Revision, Revision, &Snapshot)>) -> (TxnRequest, Basis) {
     let mut snapshot_read = RangeRequest::of(Keys::One(Bytes::from_static(SNAPSHOT_KEY)));
-    let basis = match last_put {
+    let basis = match known_put {
         Some((mod_revision, revision, snapshot)) => {
             snapshot_read.min_mod_revision = mod_revision.saturating_add(1);
             Basis::Known { revision, generation: TopicGeneration::of(snapshot, topic, 0) }
@@ -76,6 +77,8 @@ pub(super) fn request(topic: &str, last_put: Option<(Revision, Revision, &Snapsh
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     Known(TopicGeneration),
+    /// As it was known, if the watch stands that it was known with.
+    Unchanged(TopicGeneration),
     /// Parse this snapshot, then ask [`parsed`].
     Parse {
         value: Bytes,
@@ -105,7 +108,7 @@ pub(super) fn answered(basis: &Basis, answer: TxnResponse) -> Reading {
     }
     match basis {
         Basis::Known { revision: known, generation } if revision >= *known => {
-            Reading::Known(with_config(generation, config_create_revision))
+            Reading::Unchanged(with_config(generation, config_create_revision))
         }
         Basis::Known { .. } => Reading::Failed("etcd is at an older revision than before".into()),
         Basis::Nothing => Reading::Failed("the snapshot key is counted but not told".into()),
@@ -210,12 +213,14 @@ mod tests {
 
         let mut id = [0; 16];
         id[0] = 1;
-        let topic = |config_create_revision| {
-            Reading::Known(TopicGeneration::Present { topic_id: id, config_create_revision, generation: None })
+        let topic = |config_create_revision| TopicGeneration::Present {
+            topic_id: id,
+            config_create_revision,
+            generation: None,
         };
         let failed = |basis, answer| matches!(answered(basis, answer), Reading::Failed(_));
-        assert_eq!(answered(&known, txn(30, (None, 1), Some(9))), topic(9));
-        assert_eq!(answered(&known, txn(30, (None, 1), None)), topic(0));
+        assert_eq!(answered(&known, txn(30, (None, 1), Some(9))), Reading::Unchanged(topic(9)));
+        assert_eq!(answered(&known, txn(30, (None, 1), None)), Reading::Unchanged(topic(0)));
         assert_eq!(answered(&known, txn(30, (None, 0), Some(9))), Reading::Known(TopicGeneration::Absent));
         assert_eq!(
             answered(&known, txn(30, (Some("{}"), 1), Some(9))),
@@ -225,9 +230,9 @@ mod tests {
         assert!(failed(&nothing, txn(30, (None, 1), Some(9))));
         assert!(failed(&nothing, TxnResponse { revision: 30, succeeded: true, answers: vec![TxnAnswer::Put] }));
         let (_, of_bad) = request("bad", Some((5, 20, &snapshot)));
-        assert_eq!(answered(&of_bad, txn(30, (None, 1), Some(9))), Reading::Known(TopicGeneration::Absent));
+        assert_eq!(answered(&of_bad, txn(30, (None, 1), Some(9))), Reading::Unchanged(TopicGeneration::Absent));
 
-        assert_eq!(parsed("t", 9, &Ok(snapshot)).map(Reading::Known), Ok(topic(9)));
+        assert_eq!(parsed("t", 9, &Ok(snapshot)), Ok(topic(9)));
         assert_eq!(parsed("t", 9, &Err(SnapshotError("no".into()))), Err("no".into()));
     }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kafscale_proxy_core::Monotonic;
-use kafscale_proxy_core::etcd::Keys;
+use kafscale_proxy_core::etcd::{Keys, Revision};
 use kafscale_proxy_core::kafka::ErrorCode;
 use kafscale_proxy_core::model::broker::Fault;
+use kafscale_proxy_core::model::etcd::Backup;
 use kafscale_proxy_core::model::s3::Trouble;
 use kafscale_proxy_core::model::{Fate, Link};
 
@@ -15,6 +16,8 @@ use super::scenario::{BROKERS, FaultKind, TOPICS};
 use crate::world::{S3Fault, S3Verb, World};
 
 const FATES: [Fate; 3] = [Fate::Refused, Fate::ReplyLost, Fate::RequestLost];
+/// How long etcd is down for a restore.
+const RESTORE: Duration = Duration::from_secs(1);
 /// What brokers call themselves in tagged fields.
 const INNER_HOST: &str = "broker-inner";
 const DELAYS_MS: [u64; 4] = [0, 200, 2_000, 6_000];
@@ -39,6 +42,16 @@ enum End {
     Files,
     Snapshot,
     Topic(usize, TopicChange),
+    /// etcd is stopped and restored from this backup. Then it may grow past what it was.
+    Backup {
+        backup: Box<Backup>,
+        grows: bool,
+    },
+    /// etcd, which was restored, starts again; at least this revision is reached at once. The shards that it met.
+    Restore {
+        revision: Revision,
+        shards: Vec<usize>,
+    },
     /// This lease is taken away.
     Lease(String),
 }
@@ -81,8 +94,13 @@ impl Disturbances {
     /// Ends everything that is wrong: the liveness phase begins.
     pub(super) fn end_all(&mut self, world: &mut World) {
         while let Some((_, end)) = self.ends.pop_first() {
-            self.end(world, &end);
+            // One that was not used by now is not needed any more.
+            if !matches!(end, End::Backup { .. }) {
+                self.end(world, &end);
+            }
         }
+        // A backup may have brought back a list without brokers.
+        self.operator.write(world);
         for broker in 0..BROKERS {
             world.broker(broker).forgive();
             world.restart(broker);
@@ -142,6 +160,20 @@ impl Disturbances {
             End::Snapshot => self.operator.hide_brokers(world, false),
             End::Lease(ref key) => take_lease(world, key.clone()),
             End::Topic(topic, change) => self.operator.end(world, topic, change),
+            End::Backup { ref backup, grows } => self.restore_etcd(world, backup, grows),
+            End::Restore { revision, ref shards } => {
+                world.end_restore();
+                world.change_etcd(|etcd, facts| {
+                    while etcd.model.revision() < revision {
+                        etcd.model.put("/kafscale/other", "written after the restore", facts);
+                    }
+                });
+                settle_shards(world, shards);
+                for shard in world.living_shards().collect::<Vec<_>>() {
+                    world.judges.routing.shard_not_calm_before(shard, now);
+                }
+                (0..BROKERS).for_each(|broker| world.judges.routing.broker_disturbed(broker, false, now));
+            }
         }
     }
 
@@ -262,11 +294,28 @@ impl Disturbances {
                 self.until(world, lasts, End::Topic(topic, change));
             }
             FaultKind::LeaderHints => (0..3).for_each(|_| world.broker(broker).inject(Fault::LeaderHints(INNER_HOST))),
+            FaultKind::EtcdRestores => {
+                let backup = Box::new(world.etcd.model.back_up());
+                self.until(world, lasts, End::Backup { backup, grows: !how.is_multiple_of(3) });
+            }
             FaultKind::ReplicaShutdowns => {
                 let replica = who as usize % world.replicas();
                 world.end_replica(replica);
             }
         }
+    }
+
+    /// etcd is not there for a moment, longer than anything is on its way to it; then with what it was.
+    fn restore_etcd(&mut self, world: &mut World, backup: &Backup, grows: bool) {
+        let now = world.now().monotonic;
+        let revision = if grows { world.etcd.model.revision() + 1 } else { 0 };
+        let shards: Vec<usize> = world.living_shards().collect();
+        for shard in &shards {
+            world.judges.routing.shard_disturbed(*shard, true, now);
+        }
+        (0..BROKERS).for_each(|broker| world.judges.routing.broker_disturbed(broker, true, now));
+        world.begin_restore(backup.clone());
+        self.until(world, RESTORE, End::Restore { revision, shards });
     }
 
     fn cut_etcd(&mut self, world: &mut World, who: u64, how: u64, link: Link, lasts: Duration) {

@@ -1,6 +1,6 @@
 //! Kafka clients of a simulation: they pipeline, and hold every answer against what they asked and what the log holds.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -25,15 +25,28 @@ use crate::world::invariants::BatchId;
 const LARGE: usize = 70_000;
 
 const GROUP: &str = "readers";
+/// A group whose coordinator is looked for beside that of [`GROUP`], where a version asks for several.
+const OTHER_GROUP: &str = "writers";
+
+/// Ids of topics, by name.
+type TopicIds = BTreeMap<String, [u8; 16]>;
 
 /// Never created, only validated.
 const DRY_RUN: &str = "dry-run";
 
 /// What was asked and is not answered yet.
 enum Asked {
-    Produce { batches: Vec<(String, i32, BatchId)> },
-    Fetch { partitions: Vec<(String, i32)> },
-    ListOffsets { partitions: Vec<(String, i32)> },
+    Produce {
+        batches: Vec<(String, i32, BatchId)>,
+    },
+    /// Ids as they were then: answers name topics by them from version 13 on.
+    Fetch {
+        partitions: Vec<(String, i32)>,
+        ids: TopicIds,
+    },
+    ListOffsets {
+        partitions: Vec<(String, i32)>,
+    },
     Metadata,
     FindCoordinator,
     ProducerId,
@@ -55,6 +68,8 @@ pub(super) struct KafkaActor {
     requests: u64,
     member_id: Str,
     generation_id: i32,
+    /// As Metadata told them last, or as they were when it connected.
+    topic_ids: TopicIds,
     ended: bool,
 }
 
@@ -96,7 +111,15 @@ fn flat(chosen: &[(&'static str, Vec<i32>)]) -> Vec<(String, i32)> {
 impl KafkaActor {
     pub(super) fn connect(world: &mut World, shard: usize) -> Self {
         let id = world.connect(shard);
-        Self { id, asked: VecDeque::new(), requests: 0, member_id: Str::default(), generation_id: -1, ended: false }
+        Self {
+            id,
+            asked: VecDeque::new(),
+            requests: 0,
+            member_id: Str::default(),
+            generation_id: -1,
+            topic_ids: world.topic_ids(),
+            ended: false,
+        }
     }
 
     pub(super) const fn has_ended(&self) -> bool {
@@ -132,8 +155,11 @@ impl KafkaActor {
                 self.send(world, 1..=12, &request, Asked::Metadata);
             }
             Ask::FindCoordinator => {
-                let request = FindCoordinatorRequest { key: group_id, ..FindCoordinatorRequest::default() };
-                self.send(world, 0..=3, &request, Asked::FindCoordinator);
+                // Each version takes what it knows.
+                let coordinator_keys = vec![group_id.clone(), Str::from_static(OTHER_GROUP)];
+                let request =
+                    FindCoordinatorRequest { key: group_id, coordinator_keys, ..FindCoordinatorRequest::default() };
+                self.send(world, 0..=4, &request, Asked::FindCoordinator);
             }
             Ask::ProducerId => {
                 self.send(world, 0..=4, &InitProducerIdRequest::default(), Asked::ProducerId);
@@ -225,8 +251,13 @@ impl KafkaActor {
 
     fn fetch(&mut self, world: &mut World, bits: u64, max_wait_ms: i32) {
         let chosen = partitions(bits);
+        let ids = self.topic_ids.clone();
+        // Whoever does not know the id of a topic, or has an old broker, asks by name.
+        let by_id = chosen.iter().all(|(topic, _)| ids.contains_key(*topic)) && world.brokers_fetch_by_id();
+        let newest = if by_id { 13 } else { 12 };
         let topics = chosen.iter().map(|(topic, indexes)| FetchTopic {
             topic: Str::from_static(topic),
+            topic_id: ids.get(*topic).copied().unwrap_or_default(),
             partitions: indexes
                 .iter()
                 .map(|index| FetchPartition {
@@ -239,11 +270,10 @@ impl KafkaActor {
                     ..FetchPartition::default()
                 })
                 .collect(),
-            ..FetchTopic::default()
         });
         let topics = topics.collect();
         let request = FetchRequest { max_wait_ms, min_bytes: 1, max_bytes: 1 << 20, topics, ..FetchRequest::default() };
-        self.send(world, 4..=12, &request, Asked::Fetch { partitions: flat(&chosen) });
+        self.send(world, 4..=newest, &request, Asked::Fetch { partitions: flat(&chosen), ids });
     }
 
     /// Clients of all ages: each request in another version of those that are advertised.
@@ -320,9 +350,13 @@ impl KafkaActor {
                     }
                 }
             }
-            Asked::Fetch { partitions } => {
+            Asked::Fetch { partitions, ids } => {
                 let answer: FetchResponse = world.try_take_answer(id, version)?;
-                return fetched(world, &answer, &partitions, learned);
+                let mut answered = answer.responses.iter().flat_map(|topic| &topic.partitions);
+                if answered.any(|one| one.error_code == ErrorCode::UNKNOWN_TOPIC_ID) {
+                    self.topic_ids = world.topic_ids();
+                }
+                return fetched(world, answer, &partitions, &ids, learned);
             }
             Asked::ListOffsets { partitions } => {
                 let answer: ListOffsetsResponse = world.try_take_answer(id, version)?;
@@ -346,10 +380,22 @@ impl KafkaActor {
                 let partitions = partitions.filter(|one| one.error_code != ErrorCode::NONE).count();
                 learned.errors += (topics + partitions) as u64;
                 learned.others += 1;
+                for topic in answer.topics.iter().filter(|topic| topic.topic_id != [0; 16]) {
+                    self.topic_ids.extend(topic.name.as_ref().map(|name| (name.to_string(), topic.topic_id)));
+                }
             }
             Asked::FindCoordinator => {
                 let answer: FindCoordinatorResponse = world.try_take_answer(id, version)?;
-                if !is_late && answer.error_code == ErrorCode::NONE {
+                let found = if version < 4 {
+                    answer.error_code == ErrorCode::NONE
+                } else {
+                    let keys: Vec<&str> = answer.coordinators.iter().map(|found| found.key.as_str()).collect();
+                    if keys != [GROUP, OTHER_GROUP] {
+                        return Err(format!("an answer for other groups than were asked for: {keys:?}"));
+                    }
+                    answer.coordinators.iter().any(|found| found.error_code == ErrorCode::NONE)
+                };
+                if !is_late && found {
                     let shard = world.shard_of_client(id);
                     world.judges.answered_from_memory(shard, now);
                 }
@@ -400,10 +446,15 @@ fn subscription(user_data: &str) -> Bytes {
 /// What was read stands in the log like that.
 fn fetched(
     world: &World,
-    answer: &FetchResponse,
+    mut answer: FetchResponse,
     partitions: &[(String, i32)],
+    ids: &TopicIds,
     learned: &mut Learned,
 ) -> Result<(), String> {
+    for topic in answer.responses.iter_mut().filter(|topic| topic.topic_id != [0; 16]) {
+        let name = ids.iter().find(|(_, id)| **id == topic.topic_id).map(|(name, _)| name);
+        topic.topic = Str::from(name.ok_or("an answer about a topic that was not asked for")?.as_str());
+    }
     let answered: Vec<(String, i32)> = answer
         .responses
         .iter()

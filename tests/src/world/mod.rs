@@ -13,6 +13,7 @@ mod processes;
 mod shard;
 mod stores;
 pub mod timeline;
+mod to_etcd;
 pub mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,6 @@ use bytes::BytesMut;
 use kafscale_proxy_core::inputs::{self, BrokerConnectionId, ClientId, ExchangeId, HttpServer};
 use kafscale_proxy_core::kafka::{Message, Request};
 use kafscale_proxy_core::model::broker::{self, BrokerModel, ClusterSnapshot, ConnectionId, SharedLog};
-use kafscale_proxy_core::model::etcd::{WatchFact, WatchFacts};
 use kafscale_proxy_core::{Config, Input, Monotonic, Now, OperationId, Outcome, effects, etcd, s3};
 
 use choices::Choices;
@@ -55,6 +55,13 @@ enum Event {
     EtcdRequest { from: Watcher, request: etcd::Request },
     /// A watch reaches etcd.
     EtcdWatch { from: Watcher, request: etcd::WatchRequest },
+    /// The answer to a request comes back from etcd, if that was not restored meanwhile.
+    EtcdReply {
+        shard: usize,
+        operation: OperationId,
+        outcome: Outcome<etcd::Response, etcd::Refusal>,
+        incarnation: u64,
+    },
     /// The wish to end a request or a watch reaches etcd.
     EtcdCancel { from: Watcher },
     /// An order reaches S3.
@@ -200,7 +207,7 @@ impl World {
             http_news: BTreeSet::new(),
             drawn: 0,
         };
-        world.judges.topics.look(&world.etcd, Monotonic::ZERO);
+        world.judges.topics_may_have_changed(&world.etcd, Monotonic::ZERO);
         if plan.shards > 0 {
             world.start_replica(&plan.config, plan.shards, 0);
         }
@@ -230,6 +237,13 @@ impl World {
     pub fn lists_topic(&self, topic: &str) -> bool {
         let snapshot = self.etcd.model.get(broker::SNAPSHOT_KEY.as_bytes());
         snapshot.is_some_and(|kv| String::from_utf8_lossy(&kv.value).contains(&format!("\"{topic}\"")))
+    }
+
+    /// Ids of the topics that the snapshot in etcd lists, by name.
+    pub fn topic_ids(&self) -> BTreeMap<String, [u8; 16]> {
+        let snapshot = self.etcd.model.get(broker::SNAPSHOT_KEY.as_bytes());
+        let topics = snapshot.and_then(|kv| ClusterSnapshot::parse(&kv.value)).unwrap_or_default().topics;
+        topics.into_iter().filter_map(|topic| Some((topic.topic?, topic.topic_id))).collect()
     }
 
     /// A Kafka client sends a request; `answered` is false for Produce with acks 0.
@@ -434,24 +448,6 @@ impl World {
         self.tell_broker(Duration::ZERO, broker, broker::Input::ShutdownRequested);
     }
 
-    /// Changes etcd as somebody else would; its watchers are told.
-    pub fn change_etcd(&mut self, change: impl FnOnce(&mut EtcdSide, &mut WatchFacts)) {
-        let mut facts = WatchFacts::new();
-        change(&mut self.etcd, &mut facts);
-        self.etcd_may_have_changed();
-        self.tell_watchers(facts);
-    }
-
-    /// Breaks the proxy's watches.
-    pub fn break_watches(&mut self) {
-        self.change_etcd(EtcdSide::break_watches);
-    }
-
-    /// Makes the watches of a shard silent, or lets them catch up.
-    pub fn stall_watches(&mut self, shard: usize, stalled: bool) {
-        self.change_etcd(|etcd, facts| etcd.stall_watches(shard, stalled, facts));
-    }
-
     // --- time ---
 
     /// Runs until `done` says so.
@@ -547,6 +543,11 @@ impl World {
             }
             Event::BodyArrives { exchange, operation, max_bytes } => self.body_arrives(exchange, operation, max_bytes),
             Event::EtcdRequest { from, request } => self.etcd_request(from, &request),
+            Event::EtcdReply { shard, operation, outcome, incarnation } => {
+                let is_cut = incarnation != self.etcd.incarnation;
+                let outcome = if is_cut { Outcome::Unknown("the connection was cut".into()) } else { outcome };
+                self.deliver(shard, Input::Etcd(inputs::Etcd::Finished { operation, outcome }));
+            }
             Event::EtcdWatch { from, request } => {
                 let link = self.link_to_etcd(from);
                 self.change_etcd(|etcd, facts| etcd.watch(link, from, &request, facts));
@@ -603,54 +604,6 @@ impl World {
         self.deliver(shard, Input::S3(inputs::S3::Finished { operation, outcome }));
     }
 
-    fn etcd_request(&mut self, from: Watcher, request: &etcd::Request) {
-        let (now, link, mut facts) = (self.now(), self.link_to_etcd(from), WatchFacts::new());
-        let reply = self.etcd.model.request(now.monotonic, link, request, &mut facts);
-        if matches!(from, Watcher::Shard(..)) && self.faults.of_etcd_answer(request, &reply.outcome) {
-            self.etcd.model.put("/kafscale/other", "written between two pages", &mut facts);
-            // The revision is new, so it was never compacted before.
-            self.etcd.model.compact(self.etcd.model.revision()).expect("a new revision can be compacted");
-        }
-        if let (Watcher::Shard(shard, operation), Outcome::Applied(_)) = (from, &reply.outcome) {
-            self.judges.freshness.served((shard, operation), request, now.monotonic);
-        }
-        self.etcd_may_have_changed();
-        let after = HOP + reply.delay;
-        match from {
-            Watcher::Shard(shard, operation) => {
-                let finished = inputs::Etcd::Finished { operation, outcome: reply.outcome };
-                self.fact(after, shard, Input::Etcd(finished));
-            }
-            Watcher::Broker(broker, life, token) => {
-                let input = broker::Input::EtcdFinished { token, outcome: reply.outcome };
-                self.timeline.plan(after, Event::Broker { broker, life, input });
-            }
-        }
-        self.tell_watchers(facts);
-    }
-
-    fn link_to_etcd(&self, from: Watcher) -> kafscale_proxy_core::model::Link {
-        match from {
-            Watcher::Shard(shard, _) => self.etcd.shard_links.get(&shard).copied().unwrap_or(self.etcd.link),
-            Watcher::Broker(..) => self.etcd.broker_link,
-        }
-    }
-
-    fn tell_watchers(&mut self, facts: WatchFacts) {
-        for (token, fact) in facts {
-            match self.etcd.watcher(token, &fact) {
-                Some(Watcher::Shard(shard, operation)) => {
-                    self.fact(HOP, shard, Input::Etcd(watch_input(operation, fact)));
-                }
-                Some(Watcher::Broker(broker, life, token)) => {
-                    let input = broker::Input::EtcdWatched { token, fact };
-                    self.timeline.plan(HOP, Event::Broker { broker, life, input });
-                }
-                None => {}
-            }
-        }
-    }
-
     // --- small steps ---
 
     /// The driver reads what a client has sent, until it is told not to.
@@ -676,13 +629,5 @@ impl World {
     fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.drawn
-    }
-}
-
-fn watch_input(operation: OperationId, fact: WatchFact) -> inputs::Etcd {
-    match fact {
-        WatchFact::Created { revision } => inputs::Etcd::WatchCreated { operation, revision },
-        WatchFact::Events { revision, events } => inputs::Etcd::WatchEvents { operation, revision, events },
-        WatchFact::Ended(end) => inputs::Etcd::WatchEnded { operation, end },
     }
 }

@@ -240,6 +240,12 @@ impl World {
         self.brokers[broker].model.set_versions(versions);
     }
 
+    /// Whether every broker knows a Fetch that names topics by their ids.
+    pub fn brokers_fetch_by_id(&self) -> bool {
+        let fetch = |broker: &BrokerProcess| broker.settings.versions.get(&ApiKey::Fetch).copied();
+        self.brokers.iter().filter_map(fetch).all(|range| range.max >= 13)
+    }
+
     /// A broker closes connections on which nothing happens for so long; holds for its next life.
     pub fn set_idle_close(&mut self, broker: usize, idle_close: Option<Duration>) {
         self.brokers[broker].settings.idle_close = idle_close;
@@ -276,6 +282,6 @@ impl World {
         self.judges.owners.look(now, &self.etcd.model);
         self.judges.routing.leases_may_have_changed(&self.etcd, now);
         self.judges.unowned.leases_may_have_changed(&self.etcd, now);
-        self.judges.topics.look(&self.etcd, now);
+        self.judges.topics_may_have_changed(&self.etcd, now);
     }
 }

@@ -32,6 +32,10 @@ pub struct EtcdSide {
     pub broker_link: Link,
     /// The way of the requests of single shards, where it differs.
     pub shard_links: BTreeMap<usize, Link>,
+    /// Restores under way: no shard reaches it meanwhile.
+    pub(super) restores: u32,
+    /// How often it was restored: connections to the one before are cut.
+    pub(super) incarnation: u64,
     watches: BTreeMap<WatchToken, Watcher>,
     tokens: u64,
 }

@@ -69,7 +69,8 @@ impl World {
 
     pub(super) fn link_to_etcd(&self, from: Watcher) -> Link {
         match from {
-            _ if self.etcd.restores > 0 => Link { fate: Fate::Refused, ..Link::default() },
+            // Brokers find it again at once: one that starts without etcd takes itself for the whole cluster, and writes that.
+            Watcher::Shard(..) if self.etcd.restores > 0 => Link { fate: Fate::Refused, ..Link::default() },
             Watcher::Shard(shard, _) => self.etcd.shard_links.get(&shard).copied().unwrap_or(self.etcd.link),
             Watcher::Broker(..) => self.etcd.broker_link,
         }

@@ -75,7 +75,7 @@ impl Cluster {
     }
 
     pub(super) fn order_generation(&mut self, now: Moment, topic: String, asked: Vec<Waiter>, out: &mut Vec<Decision>) {
-        let (request, basis) = generation::request(&topic, self.snapshot.last_put());
+        let (request, basis) = generation::request(&topic, self.snapshot.watched_put());
         let read = Read::Generation { topic: topic.clone() };
         out.push(Decision::Request { read, request: etcd::Request::Txn(request), deadline: READ_DEADLINE });
         self.generations.begin(topic, now, basis, asked);
@@ -95,6 +95,16 @@ impl Cluster {
         };
         match reading {
             Reading::Known(generation) => self.answer_generation(now, topic, Ok(generation), out),
+            Reading::Unchanged(generation) if self.snapshot.is_watched() => {
+                self.answer_generation(now, topic, Ok(generation), out);
+            }
+            // The store may have been replaced meanwhile: what it has is read whole.
+            Reading::Unchanged(_) => {
+                if let Some(mut over) = self.generations.finish(&topic) {
+                    over.asked.append(&mut over.queued);
+                    self.order_generation(now, topic, over.asked, out);
+                }
+            }
             Reading::Failed(text) => self.answer_generation(now, topic, Err(text), out),
             Reading::Parse { value, config_create_revision } => {
                 let wanted = ParseFor::Generation { topic, config_create_revision };

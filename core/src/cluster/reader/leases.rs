@@ -66,7 +66,7 @@ impl LeaseReader {
         match self.activity {
             Activity::Listing(_) | Activity::Proving { .. } => {}
             Activity::Idle => match self.leases.proof() {
-                Some((request, expected)) if !self.distrusted && matches!(self.watch, Watch::Up | Watch::Ordered) => {
+                Some((request, expected)) if !self.distrusted && self.may_prove() => {
                     order_range(Read::Proof(self.leases.prefix().source()), request, out);
                     self.due = None;
                     self.activity = Activity::Proving { ordered: now, expected };
@@ -74,6 +74,11 @@ impl LeaseReader {
                 Some(_) | None => self.list(now, out),
             },
         }
+    }
+
+    /// Whether a watch stands, or is about to.
+    fn may_prove(&self) -> bool {
+        matches!(self.watch, Watch::Up | Watch::Ordered) || planted(Bug::RestoredStoreIsSame)
     }
 
     /// Begins a full reading. The watch, if there is one, is replaced by one that begins after the reading.
@@ -151,6 +156,7 @@ impl LeaseReader {
             Watch::Up if !self.distrusted => {}
             // It will stand any moment. A listing would put another watch in its place, which would have to be waited for again.
             Watch::Ordered if !self.distrusted && !self.behind => return self.again(now),
+            Watch::Ending | Watch::Down if !self.distrusted && planted(Bug::RestoredStoreIsSame) => self.watch_on(out),
             Watch::Up | Watch::Ordered | Watch::Ending | Watch::Down => {
                 self.list(now, out);
                 return Progress::Pending;
@@ -235,7 +241,7 @@ impl LeaseReader {
             self.watch_on(out);
             return;
         }
-        self.distrusted = true;
+        self.distrusted = !planted(Bug::RestoredStoreIsSame);
         match end {
             WatchEnd::Compacted(_) if !self.compacted => {
                 self.compacted = true;

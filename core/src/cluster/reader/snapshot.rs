@@ -82,10 +82,16 @@ impl SnapshotReader {
     }
 
     /// The revision of the key's last put, of the store when that was known, and what the key said. `None` while it
-    /// is absent or was never read.
-    pub(in crate::cluster) fn last_put(&self) -> Option<(Revision, Revision, &Snapshot)> {
-        let known = self.known.as_ref()?;
+    /// is absent, was never read, or no watch has stood since: then the store may have been replaced by an older one and have
+    /// grown, and "nothing newer" says nothing about it.
+    pub(in crate::cluster) fn watched_put(&self) -> Option<(Revision, Revision, &Snapshot)> {
+        let known = self.known.as_ref().filter(|_| self.is_watched())?;
         Some((known.mod_revision?, known.revision, &known.snapshot))
+    }
+
+    /// Whether a watch has stood since the last read.
+    pub(in crate::cluster) fn is_watched(&self) -> bool {
+        self.watch == Watch::Up || planted(Bug::RestoredStoreIsSame)
     }
 
     /// The freshness clock.
@@ -102,11 +108,10 @@ impl SnapshotReader {
     }
 
     /// Orders a read, unless one is under way. When the key was read before, and a watch has stood since, the value is asked
-    /// for only if it is newer: without a watch the store may have been replaced by an older one and have grown.
+    /// for only if it is newer.
     pub(in crate::cluster) fn read(&mut self, now: Moment, out: &mut Vec<Decision>) {
         if self.is_idle() {
-            let known = self.last_put().filter(|_| self.watch == Watch::Up);
-            let unchanged_since = known.map(|(mod_revision, revision, _)| (mod_revision, revision));
+            let unchanged_since = self.watched_put().map(|(mod_revision, revision, _)| (mod_revision, revision));
             self.order(now, unchanged_since, out);
         }
     }
@@ -147,7 +152,7 @@ impl SnapshotReader {
             return SnapshotStep::Read(self.learned(now, ordered, known, out));
         }
         match known {
-            Some(known) if answer.revision >= known && self.watch == Watch::Up => {
+            Some(known) if answer.revision >= known && self.is_watched() => {
                 if let Some(known) = &mut self.known {
                     known.revision = answer.revision;
                 }

@@ -367,6 +367,36 @@ fn generations() {
     assert_eq!(bench.answers(), [(5, Answer::Generation(TopicGeneration::Absent))]);
 }
 
+/// A store that was restored from a backup and has grown past what was read.
+#[test]
+fn the_identity_in_a_restored_store_is_not_that_of_the_one_before() {
+    for lost_before in [true, false] {
+        let mut bench = Bench::settled();
+        let backup = bench.etcd.back_up();
+        bench.put(SNAPSHOT, r#"{"Topics":[{"Topic":"orders","Generation":7}]}"#);
+        bench.run();
+        let read = bench.etcd.revision();
+        bench.etcd.restore(bench.now, backup, &mut bench.facts);
+        while bench.etcd.revision() <= read {
+            bench.put("/other", "x");
+        }
+        if lost_before {
+            while !bench.facts.is_empty() {
+                bench.tell(0);
+            }
+        }
+        bench.ask(1, generation());
+        bench.ask(2, generation());
+        while !bench.facts.is_empty() {
+            bench.tell(0);
+        }
+        bench.run();
+        let answers = bench.answers();
+        assert_eq!(answers.iter().map(|(waiter, _)| *waiter).collect::<Vec<_>>(), [1, 2]);
+        assert!(answers.iter().all(|(_, answer)| present(answer) == (0, None)), "{lost_before}: {answers:?}");
+    }
+}
+
 #[test]
 fn the_identity_after_an_upload_is_read_after_it() {
     let mut bench = Bench::settled();

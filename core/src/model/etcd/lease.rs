@@ -13,7 +13,7 @@ const MIN_TTL_SECONDS: i64 = 2;
 /// Above this etcd refuses ("too large lease TTL").
 const MAX_TTL_SECONDS: i64 = 9_000_000_000;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Lease {
     ttl_seconds: i64,
     ends: Monotonic,
@@ -21,7 +21,7 @@ struct Lease {
 }
 
 /// All leases, and which one each key hangs on.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     last: i64,
     leases: BTreeMap<i64, Lease>,
@@ -76,6 +76,15 @@ impl Leases {
             self.by_key.remove(key);
         }
         keys
+    }
+
+    /// Leases of a backup take the place of all. They begin anew, as when a server has started.
+    pub(super) fn restore(&mut self, now: Monotonic, backup: Self) {
+        let last = self.last;
+        *self = Self { last, ..backup };
+        for lease in self.leases.values_mut() {
+            lease.ends = now + seconds(lease.ttl_seconds);
+        }
     }
 
     pub(super) fn next_end(&self) -> Option<Monotonic> {

@@ -35,6 +35,13 @@ pub enum CompactionRefused {
     Future,
 }
 
+/// What a snapshot of the store keeps (`etcdctl snapshot save`).
+#[derive(Clone, Debug)]
+pub struct Backup {
+    store: Store,
+    leases: Leases,
+}
+
 /// The model. Facts about watches go into a list that the caller owns, during the call that causes them.
 #[derive(Debug)]
 pub struct EtcdModel {
@@ -131,6 +138,21 @@ impl EtcdModel {
     /// Forgets history before `revision`: reads below it are refused, watches from below it end.
     pub fn compact(&mut self, revision: Revision) -> Result<(), CompactionRefused> {
         self.store.compact(revision)
+    }
+
+    /// The store as it is now.
+    pub fn back_up(&self) -> Backup {
+        Backup { store: self.store.clone(), leases: self.leases.clone() }
+    }
+
+    /// Puts a backup in place of the store, as `etcdutl snapshot restore` does without `--bump-revision`: data and revision
+    /// go back, and go on from there. Every connection is cut, so all watches end, silent ones too. Leases of the backup live
+    /// for their whole time again; those that were granted since are gone, and their ids do not come back.
+    pub fn restore(&mut self, now: Monotonic, backup: Backup, facts: &mut WatchFacts) {
+        let Backup { store, leases } = backup;
+        self.store = store;
+        self.leases.restore(now, leases);
+        self.watches.cut("etcd was restored", facts);
     }
 
     /// When the next lease ends.

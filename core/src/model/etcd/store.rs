@@ -32,7 +32,7 @@ impl Version {
 }
 
 /// Keys with their versions, oldest first, and the changes by revision.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Store {
     revision: Revision,
     compacted: Revision,

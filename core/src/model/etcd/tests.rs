@@ -415,6 +415,33 @@ fn a_watch_over_a_broken_way_ends_at_once_or_never_speaks() {
     }
 }
 
+/// Not compared with etcd: what `etcdutl snapshot restore` is documented to do.
+#[test]
+fn a_restored_store_goes_back_and_on_from_there() {
+    let seconds = |seconds| START + Duration::from_secs(seconds);
+    let mut etcd = Etcd::default();
+    let (lease, _) = etcd.grant(START, 10);
+    etcd.txn(vec![put_leased("a", "1", lease)]).unwrap();
+    let backup = etcd.model.back_up();
+    let (later, _) = etcd.grant(START, 10);
+    etcd.txn(vec![put("a", "2"), put_leased("b", "1", later)]).unwrap();
+    etcd.watch(1, between("a", "z"), 0);
+    etcd.watch(2, between("a", "z"), 0);
+    etcd.told();
+    etcd.model.stall_watch(WatchToken(2), true, &mut etcd.facts);
+    etcd.model.restore(seconds(100), backup.clone(), &mut etcd.facts);
+    assert_eq!(etcd.told(), ["1 Lost(\"etcd was restored\")", "2 Lost(\"etcd was restored\")"], "a silent one too");
+    assert_eq!((etcd.keys(), etcd.model.revision()), (vec!["a=1@2(2)".to_owned()], 2));
+    assert_eq!(etcd.model.poll_timeout(), Some(seconds(110)), "its lease lives for its whole time again");
+    let kept = etcd.at(seconds(101), Request::LeaseKeepAlive { lease: later });
+    assert_eq!(kept, Outcome::Applied(Response::LeaseKeptAlive { ttl_seconds: 0 }), "that one was granted since");
+    assert_ne!(etcd.grant(seconds(101), 10).0, later, "and its id does not come back");
+    etcd.txn(vec![put("c", "1")]).unwrap();
+    assert_eq!(etcd.keys(), ["a=1@2(2)", "c=1@3(3)"], "the revision is used a second time");
+    etcd.model.restore(seconds(102), backup, &mut etcd.facts);
+    assert_eq!(etcd.keys(), ["a=1@2(2)"]);
+}
+
 #[test]
 fn an_operator_writes_past_every_link() {
     let mut etcd = Etcd::default();

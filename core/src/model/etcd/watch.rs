@@ -57,6 +57,12 @@ impl Watches {
         }
     }
 
+    /// Ends all of them.
+    pub(super) fn cut(&mut self, reason: &str, facts: &mut WatchFacts) {
+        let all = std::mem::take(&mut self.0);
+        facts.extend(all.into_keys().map(|token| (token, WatchFact::Ended(WatchEnd::Lost(reason.into())))));
+    }
+
     pub(super) fn stall(&mut self, token: WatchToken, stalled: bool) {
         if let Some(watch) = self.0.get_mut(&token) {
             watch.stalled = stalled;

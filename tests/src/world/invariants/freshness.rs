@@ -1,6 +1,7 @@
 //! I3: nothing is sent to a broker, and nothing is answered from memory, once the TTL has passed since the last moment at
 //! which etcd served a linearizable read for this shard whose answer it was told. When etcd served it is what the model saw,
-//! so an answer that came late proves no more than one that came at once. What is read in pages is as old as the first.
+//! so an answer that came late proves no more than one that came at once. What is read in pages is as old as the first. "Nothing
+//! newer" proves something only of the etcd that was read: of one that was restored from a backup since, it says nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,6 +16,8 @@ use super::PARTITIONS;
 struct Served {
     range: RangeRequest,
     at: Monotonic,
+    /// By which etcd.
+    incarnation: u64,
 }
 
 /// What shards were told that they had asked for, and when etcd served it last.
@@ -22,20 +25,36 @@ pub struct Freshness {
     ttl: Duration,
     /// Reads whose answers are on their way.
     on_its_way: BTreeMap<(usize, OperationId), Served>,
-    /// When the first page of a reading of the leases was served that is not complete, by shard.
-    first_page: BTreeMap<usize, Monotonic>,
+    /// When the first page of a reading of the leases was served that is not complete, by shard, and by which etcd.
+    first_page: BTreeMap<usize, (Monotonic, u64)>,
+    /// How often etcd was restored.
+    incarnation: u64,
+    /// Of which etcd a shard was told the whole of something last.
+    read_of: BTreeMap<(usize, String), u64>,
     served: BTreeMap<(usize, String), Monotonic>,
 }
 
 impl Freshness {
     pub(super) const fn new(ttl: Duration) -> Self {
-        Self { ttl, on_its_way: BTreeMap::new(), first_page: BTreeMap::new(), served: BTreeMap::new() }
+        Self {
+            ttl,
+            on_its_way: BTreeMap::new(),
+            first_page: BTreeMap::new(),
+            incarnation: 0,
+            read_of: BTreeMap::new(),
+            served: BTreeMap::new(),
+        }
+    }
+
+    /// Another etcd serves from now on.
+    pub(super) fn etcd_restored(&mut self) {
+        self.incarnation += 1;
     }
 
     /// etcd served a request of a shard.
     pub(in crate::world) fn served(&mut self, order: (usize, OperationId), request: &Request, at: Monotonic) {
         if let Request::Range(range) = request {
-            self.on_its_way.insert(order, Served { range: range.clone(), at });
+            self.on_its_way.insert(order, Served { range: range.clone(), at, incarnation: self.incarnation });
         }
     }
 
@@ -51,28 +70,49 @@ impl Freshness {
 
     fn read(&mut self, shard: usize, served: &Served, answer: &RangeResponse) {
         match &served.range.keys {
-            Keys::One(key) => self.is_known(shard, &String::from_utf8_lossy(key), served.at),
+            Keys::One(key) => {
+                let key = String::from_utf8_lossy(key).into_owned();
+                let is_unchanged = served.range.min_mod_revision > 0 && answer.kvs.is_empty() && answer.count > 0;
+                if is_unchanged {
+                    self.is_unchanged(shard, &key, served);
+                } else {
+                    self.is_read(shard, &key, served.at, served.incarnation);
+                }
+            }
             Keys::Between(first, _) if !first.starts_with(PARTITIONS.as_bytes()) => {}
             // A proof: whoever is told of something newer knows only that it does not know.
             Keys::Between(..) if served.range.min_mod_revision > 0 => {
                 if answer.kvs.is_empty() {
-                    self.is_known(shard, PARTITIONS, served.at);
+                    self.is_unchanged(shard, PARTITIONS, served);
                 }
             }
             Keys::Between(first, _) => {
                 let begun = match first == PARTITIONS {
-                    true => Some(served.at),
+                    true => Some((served.at, served.incarnation)),
                     false => self.first_page.get(&shard).copied(),
                 };
+                // Pages of two stores are a reading of neither.
+                let begun = begun.filter(|(_, incarnation)| *incarnation == served.incarnation);
                 match begun {
                     Some(begun) if answer.more => drop(self.first_page.insert(shard, begun)),
-                    Some(begun) => {
+                    Some((begun, incarnation)) => {
                         self.first_page.remove(&shard);
-                        self.is_known(shard, PARTITIONS, begun);
+                        self.is_read(shard, PARTITIONS, begun, incarnation);
                     }
-                    None => {}
+                    None => _ = self.first_page.remove(&shard),
                 }
             }
+        }
+    }
+
+    fn is_read(&mut self, shard: usize, name: &str, at: Monotonic, incarnation: u64) {
+        self.read_of.insert((shard, name.to_owned()), incarnation);
+        self.is_known(shard, name, at);
+    }
+
+    fn is_unchanged(&mut self, shard: usize, name: &str, served: &Served) {
+        if self.read_of.get(&(shard, name.to_owned())) == Some(&served.incarnation) {
+            self.is_known(shard, name, served.at);
         }
     }
 
@@ -164,6 +204,9 @@ mod tests {
         assert!(freshness.of_partition(0, "t", 0, at(30)).is_some(), "the proof did not hold");
         reads(&mut freshness, proof(), 30, page(false));
         assert!(freshness.of_partition(0, "t", 0, at(45)).is_none());
+        freshness.etcd_restored();
+        reads(&mut freshness, proof(), 40, page(false));
+        assert!(freshness.of_partition(0, "t", 0, at(46)).is_some(), "that is another store");
         let one = range(Keys::One(Bytes::from(format!("{PARTITIONS}t/1"))));
         reads(&mut freshness, one, 33, page(false));
         reads(&mut freshness, snapshot(), 40, page(false));

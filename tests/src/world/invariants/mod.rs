@@ -108,7 +108,6 @@ impl Judges {
     /// For machines with these settings, in a cluster that begins like this.
     pub(super) fn new(config: &Config, snapshot: &ClusterSnapshot) -> Self {
         let ttl = config.cluster.cache_ttl;
-        let names = snapshot.topics.iter().map(|topic| (topic.topic_id, topic.topic.clone().unwrap_or_default()));
         Self {
             freshness: Freshness::new(ttl),
             order: Order::default(),
@@ -125,7 +124,7 @@ impl Judges {
             large_answers: LargeAnswers::new(config.listener.answer_memory_bytes),
             producer_ids: ProducerIds::default(),
             members: Members::default(),
-            topic_names: names.collect(),
+            topic_names: asked::TopicNames::new(ttl),
             violations: Vec::new(),
             effects_most: 0,
         }
@@ -144,6 +143,19 @@ impl Judges {
     /// Something must not have happened.
     pub fn violated(&mut self, invariant: &'static str, at: Monotonic, text: String) {
         self.violations.push(Violation { invariant, at, text });
+    }
+
+    /// Something was done to etcd.
+    pub(super) fn topics_may_have_changed(&mut self, etcd: &EtcdSide, now: Monotonic) {
+        if self.topics.look(etcd, now) {
+            self.topic_names.are(now, self.topics.ids());
+        }
+    }
+
+    /// etcd was restored from a backup: what was read of it before proves nothing any more.
+    pub(super) fn etcd_restored(&mut self) {
+        self.freshness.etcd_restored();
+        self.producer_ids.etcd_restored();
     }
 
     /// A shard begins.
@@ -266,7 +278,13 @@ impl Judges {
                     }
                 }
             }
-            Some(ApiKey::Fetch) => partitions = asked::fetched(&body, version, &self.topic_names),
+            Some(ApiKey::Fetch) => {
+                partitions = asked::fetched(&body, version, &self.topic_names, now);
+                // Also for an id that nobody may know.
+                if let Some(fault) = self.freshness.of_snapshot(shard, now) {
+                    self.violated("freshness", now, format!("{api:?} is sent; {fault}"));
+                }
+            }
             Some(ApiKey::ListOffsets) => partitions = asked::listed(&body, version),
             Some(ApiKey::OffsetForLeaderEpoch) => partitions = asked::epochs(&body, version),
             // What is said on a fresh connection is no client's business yet.

@@ -1,4 +1,5 @@
-//! I25: no producer id is given to two producers, whatever answers of etcd are lost.
+//! I25: no producer id is given to two producers, whatever answers of etcd are lost. Where etcd was restored from a backup, ids
+//! that were reserved after it are given again, which nobody can know: then nothing is judged any more.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +12,20 @@ const NEXT_FREE: &[u8] = b"/kafscale/lfs/v1/producer-ids";
 #[derive(Default)]
 pub struct ProducerIds {
     given: BTreeSet<i64>,
+    was_restored: bool,
 }
 
 impl ProducerIds {
+    /// etcd forgets what was reserved.
+    pub(super) fn etcd_restored(&mut self) {
+        self.was_restored = true;
+    }
+
     /// A producer got an id; gives what is wrong with that. One that etcd has not reserved may be given once more by anybody.
     pub fn given(&mut self, id: i64, etcd: &EtcdModel) -> Option<String> {
+        if self.was_restored {
+            return None;
+        }
         let next_free = etcd.get(NEXT_FREE).map(|kv| String::from_utf8_lossy(&kv.value).parse::<i64>());
         match next_free {
             Some(Ok(next_free)) if id >= next_free => {
@@ -41,5 +51,7 @@ mod tests {
         assert_eq!((ids.given(0, &etcd), ids.given(999, &etcd)), (None, None));
         assert!(ids.given(1_000, &etcd).is_some_and(|fault| fault.contains("from 1000 on")));
         assert!(ids.given(999, &etcd).is_some_and(|fault| fault.contains("two producers")));
+        ids.etcd_restored();
+        assert_eq!(ids.given(999, &etcd), None);
     }
 }

@@ -70,11 +70,17 @@ impl Topics {
         Self { ttl, revision: 0, snapshot, history, uploads: BTreeMap::new(), stored: BTreeMap::new() }
     }
 
-    /// Something was done to etcd.
-    pub(in crate::world) fn look(&mut self, etcd: &EtcdSide, now: Monotonic) {
+    /// Ids that topics have by the list that was last seen, and their names.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ([u8; 16], String)> {
+        self.snapshot.1.iter().map(|(name, (id, _))| (*id, name.clone()))
+    }
+
+    /// Something was done to etcd. Says whether the list of topics was written.
+    pub(super) fn look(&mut self, etcd: &EtcdSide, now: Monotonic) -> bool {
         if etcd.model.revision() == self.revision {
-            return;
+            return false;
         }
+        let before = self.snapshot.0;
         self.revision = etcd.model.revision();
         if let Some(kv) = etcd.model.get(SNAPSHOT_KEY.as_bytes())
             && kv.mod_revision != self.snapshot.0
@@ -100,6 +106,7 @@ impl Topics {
                 history.push((now, identity));
             }
         }
+        self.snapshot.0 != before
     }
 
     /// A shard is told something.
