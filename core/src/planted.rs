@@ -150,6 +150,9 @@ bugs! {
     /// A connection that was closed during the upload counts as an ambiguous produce, and the blob stays as an orphan. The Go
     /// proxy wrote to the dead socket.
     ClosedLinkUnnoticed = "closed-link-unnoticed",
+    /// A record that is given up, because its client has left or its answer takes too long, gives its connection back for the
+    /// next upload, which takes that answer for its own. Pools of connections whose requests can be cancelled.
+    UnansweredLinkKept = "unanswered-link-kept",
     /// The record goes to the brokers in turn, whoever owns the partition. The Go proxy's LFS path before it learned of
     /// routes.
     RoundRobin = "round-robin",

@@ -388,7 +388,7 @@ impl Proxy {
     fn drain(&mut self, now: Now) {
         self.listener.drain(context!(self, now), &self.cluster, &mut self.decisions.listener);
         if let Some(lfs) = &mut self.lfs {
-            lfs.drain(context!(self, now), &mut self.decisions.lfs);
+            lfs.drain(context!(self, now), &self.cluster, &mut self.decisions.lfs);
         }
     }
 

@@ -24,6 +24,7 @@ fn nothing_breaks_and_there_is_something_to_learn() {
     let learned = [http.uploads, http.failed_uploads, http.downloads, http.filed_downloads, http.ready, total.deletes];
     assert!(learned.iter().all(|count| *count > 10), "{http:?} {} deletes", total.deletes);
     assert!(http.changed_topics > 0, "{http:?}");
+    assert!(total.reused_connections > 10, "{} connections were used again", total.reused_connections);
     assert!(total.ended > 10, "{} processes ended in order", total.ended);
     assert!(total.routes_judged > 500, "{}", total.routes_judged);
 }

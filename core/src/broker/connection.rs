@@ -167,6 +167,18 @@ impl<R> Connection<R> {
         matches!(self.state, State::Ready)
     }
 
+    /// Whether a request would be the only one: none waits for its answer, and nothing of another answer has come.
+    pub(crate) fn is_idle(&self) -> bool {
+        let answered = self.in_flight.is_empty() || planted(Bug::UnansweredLinkKept);
+        self.is_ready() && answered && self.splitter.buffered() == 0
+    }
+
+    /// Whether a request has no answer yet, for a planted bug.
+    #[cfg(planted_bugs)]
+    pub(crate) fn awaits_answer(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
     /// Whether a request may be handed to it, now or once it is ready.
     pub(crate) fn is_usable(&self) -> bool {
         match self.state {

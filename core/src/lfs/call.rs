@@ -11,6 +11,7 @@ use crate::s3;
 use super::Decision;
 use super::budget::Budget;
 use super::cleanup::{Cleanups, LeftUpload, Unwanted};
+use super::idle_links::IdleLinks;
 use super::purpose::Purpose;
 use super::s3_call;
 use super::stats::{LfsStats, TopicStats};
@@ -24,11 +25,23 @@ pub(crate) struct Shared {
     /// Bytes of temporary files.
     pub(crate) disk: Budget<ExchangeId>,
     pub(crate) cleanups: Cleanups,
-    /// Sockets to brokers that have not ended, and whose they are. The exchange may be over already.
-    pub(crate) connections: BTreeMap<BrokerConnectionId, ExchangeId>,
+    /// Sockets to brokers that have not ended, and whose they are.
+    pub(crate) connections: BTreeMap<BrokerConnectionId, Holder>,
+    pub(crate) idle_links: IdleLinks,
     pub(crate) stats: LfsStats,
     /// Moves round robin among static brokers.
     pub(crate) turn: usize,
+    /// Records that were made.
+    pub(crate) records: i32,
+}
+
+/// Whose a socket to a broker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// It was dialled or taken for this exchange, which may be over already.
+    Exchange(ExchangeId),
+    /// It was left by one, and no other has taken it.
+    Kept,
 }
 
 /// One call: the machine's context, the shared state, and where decisions go.
@@ -44,6 +57,13 @@ impl Call<'_, '_> {
     pub(crate) fn s3(&mut self, purpose: Purpose, request: s3::Request) {
         let deadline = s3_call::deadline(&self.shared.config.s3_timeouts, &request);
         self.out.push(Decision::S3 { purpose, request, deadline });
+    }
+
+    /// A correlation id for one record. Records of several exchanges follow each other on a connection, and none may be taken
+    /// for answered by what is said of another.
+    pub(crate) fn correlation_id(&mut self) -> i32 {
+        self.shared.records = self.shared.records.checked_add(1).unwrap_or(1);
+        self.shared.records
     }
 
     /// Begins the removal of a blob that no record refers to. What cannot be removed is counted.

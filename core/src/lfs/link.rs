@@ -9,7 +9,7 @@ use crate::time::Monotonic;
 use crate::timers::Timer;
 
 use super::Decision;
-use super::call::Call;
+use super::call::{Call, Holder};
 
 /// Largest answer to a Produce request of one record.
 const ANSWER_MAX_BYTES: usize = 1024 * 1024;
@@ -19,6 +19,8 @@ const ANSWER_MAX_BYTES: usize = 1024 * 1024;
 pub(crate) struct Link {
     id: BrokerConnectionId,
     connection: Connection<()>,
+    dialled_at: Monotonic,
+    answered_at: Monotonic,
 }
 
 /// What a fact about the socket means.
@@ -38,12 +40,13 @@ impl Link {
     /// Orders a connection.
     pub(crate) fn dial(call: &mut Call<'_, '_>, exchange: ExchangeId, address: Address) -> Self {
         let id = call.ctx.ids.broker_connection();
-        let deadline = call.ctx.now.monotonic + call.shared.config.dial_timeout;
+        let now = call.ctx.now.monotonic;
+        let deadline = now + call.shared.config.dial_timeout;
         let cluster = &call.ctx.config.cluster;
         let connection =
             Connection::new(address.clone(), cluster.kind, deadline, ANSWER_MAX_BYTES).with_login(cluster.sasl.clone());
-        let link = Self { id, connection };
-        call.shared.connections.insert(id, exchange);
+        let link = Self { id, connection, dialled_at: now, answered_at: now };
+        call.shared.connections.insert(id, Holder::Exchange(exchange));
         call.out.push(Decision::Connect { connection: id, address });
         link.watch(call);
         link
@@ -60,6 +63,29 @@ impl Link {
     /// Whether a request would be written at once.
     pub(crate) fn is_ready(&self) -> bool {
         self.connection.is_ready()
+    }
+
+    /// Whether it is ready and nothing is on its way, in either direction.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.connection.is_idle()
+    }
+
+    /// When it was ordered.
+    pub(crate) const fn dialled_at(&self) -> Monotonic {
+        self.dialled_at
+    }
+
+    /// When its broker last sent something; when it was ordered, if never.
+    pub(crate) const fn answered_at(&self) -> Monotonic {
+        self.answered_at
+    }
+
+    /// Counts as answered for the next minute although an answer is to come, for a planted bug.
+    #[cfg(planted_bugs)]
+    pub(crate) fn seem_answered(&mut self, now: Monotonic) {
+        if self.connection.awaits_answer() {
+            self.answered_at = now + std::time::Duration::from_secs(60);
+        }
     }
 
     /// Writes a request; the link must be ready. One that the broker cannot understand is answered at once.
@@ -93,6 +119,7 @@ impl Link {
             }
             input::Broker::Received { bytes, .. } => {
                 if let Some(open) = link {
+                    open.answered_at = call.ctx.now.monotonic;
                     open.connection.received(bytes, &mut events);
                 }
             }

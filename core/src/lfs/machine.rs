@@ -18,10 +18,11 @@ use crate::s3::{Refusal, Response};
 use crate::timers::Timer;
 
 use super::budget::Budget;
-use super::call::{Call, Shared};
+use super::call::{Call, Holder, Shared};
 use super::checksum::Digests;
 use super::cleanup::{CleanupId, Cleanups, Orphan};
 use super::download::Download;
+use super::idle_links::IdleLinks;
 use super::produce::Produce;
 use super::produce_request::ProduceRequest;
 use super::requester::Requester;
@@ -54,8 +55,10 @@ impl Lfs {
             disk: Budget::new(config.download_disk_bytes),
             cleanups: Cleanups::new(config.s3_timeouts),
             connections: BTreeMap::new(),
+            idle_links: IdleLinks::default(),
             stats: LfsStats::default(),
             turn: 0,
+            records: 0,
             config: config.clone(),
         };
         let health = S3Health::new(config.s3_health_interval, config.s3_timeouts);
@@ -300,16 +303,21 @@ impl Lfs {
         if let input::Broker::ConnectFailed { .. } = &input {
             self.shared.stats.failed_dials += 1;
         }
-        let exchange = if over {
+        let holder = if over {
             self.shared.connections.remove(&connection)
         } else {
             self.shared.connections.get(&connection).copied()
         };
-        if let Some(exchange) = exchange
-            && let Some(produce) = produce_with_link(&mut self.exchanges, exchange, connection)
-        {
-            produce.on_broker(&mut Call { ctx, cluster, shared: &mut self.shared, out }, input);
-            self.forget_if_over(exchange);
+        let call = &mut Call { ctx, cluster, shared: &mut self.shared, out };
+        match holder {
+            Some(Holder::Exchange(exchange)) => {
+                if let Some(produce) = produce_with_link(&mut self.exchanges, exchange, connection) {
+                    produce.on_broker(call, input);
+                    self.forget_if_over(exchange);
+                }
+            }
+            Some(Holder::Kept) => IdleLinks::on_broker(call, connection, &input),
+            None => {}
         }
         self.settle(ctx, cluster, out);
     }
@@ -338,11 +346,17 @@ impl Lfs {
             Timer::S3Health => self.health.on_timer(out),
             Timer::Cleanup(id) => self.shared.cleanups.on_timer(id, out),
             Timer::BrokerConnection(connection) => {
-                if let Some(exchange) = self.shared.connections.get(&connection).copied()
-                    && let Some(produce) = produce_with_link(&mut self.exchanges, exchange, connection)
-                {
-                    produce.on_broker_timer(&mut Call { ctx, cluster, shared: &mut self.shared, out });
-                    self.forget_if_over(exchange);
+                let holder = self.shared.connections.get(&connection).copied();
+                let call = &mut Call { ctx, cluster, shared: &mut self.shared, out };
+                match holder {
+                    Some(Holder::Exchange(exchange)) => {
+                        if let Some(produce) = produce_with_link(&mut self.exchanges, exchange, connection) {
+                            produce.on_broker_timer(call);
+                            self.forget_if_over(exchange);
+                        }
+                    }
+                    Some(Holder::Kept) => IdleLinks::on_timer(call, connection),
+                    None => {}
                 }
             }
             Timer::ExchangeRetry(exchange) => {
@@ -382,9 +396,10 @@ impl Lfs {
         self.settle(ctx, cluster, out);
     }
 
-    /// Takes no more requests; what is in flight goes on to its end.
-    pub(crate) fn drain(&mut self, _ctx: &mut Context<'_>, _out: &mut Vec<Decision>) {
+    /// Takes no more requests; what is in flight goes on to its end, and what is kept for others ends at once.
+    pub(crate) fn drain(&mut self, ctx: &mut Context<'_>, cluster: &Cluster, out: &mut Vec<Decision>) {
         self.draining = true;
+        IdleLinks::drain(&mut Call { ctx, cluster, shared: &mut self.shared, out });
     }
 
     /// The time for what is in flight is over: whatever may stay in the bucket is counted now, for nobody will be there to

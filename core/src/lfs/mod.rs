@@ -13,6 +13,7 @@ mod decision;
 mod download;
 mod download_request;
 mod envelope;
+mod idle_links;
 mod link;
 mod machine;
 mod object_key;

@@ -26,6 +26,7 @@ use super::call::Call;
 use super::checksum::Digests;
 use super::cleanup::{LeftObject, LeftUpload, Leftovers, Unwanted};
 use super::envelope::Envelope;
+use super::idle_links::IdleLinks;
 use super::link::{Fact, Link};
 use super::object_key;
 use super::partitioner;
@@ -147,6 +148,10 @@ impl Produce {
 
     /// The connection's timer is due.
     pub(crate) fn on_broker_timer(&mut self, call: &mut Call<'_, '_>) {
+        let is_sent = matches!(&self.state, State::Publishing { publish, .. } if publish.is_sent());
+        if is_sent && planted(Bug::UnansweredLinkKept) {
+            return self.end(call, Ending::Ambiguous);
+        }
         let facts = self.link.as_mut().map(|link| link.on_timer(call)).unwrap_or_default();
         for fact in facts {
             self.on_link(call, fact);
@@ -326,6 +331,7 @@ impl Produce {
             State::CheckingGeneration { .. } => self.end(call, Ending::ClientGone),
             State::Publishing { .. } if planted(Bug::RetryForNobody) => {}
             State::Publishing { publish, .. } if !publish.is_sent() => self.end(call, Ending::ClientGone),
+            State::Publishing { .. } if planted(Bug::UnansweredLinkKept) => self.end(call, Ending::Ambiguous),
             State::Publishing { .. } | State::Stopping { .. } | State::Removing { .. } | State::Over => {}
         }
     }
@@ -479,7 +485,7 @@ impl Produce {
     }
 
     fn on_upload_failed(&mut self, call: &mut Call<'_, '_>, failure: &Failure) {
-        self.close_link(call);
+        self.let_link_go(call);
         call.topic_stats(&self.request.topic).errors += 1;
         if let Some(error) = failure_error(failure) {
             self.requester.refuse(call, &error, &self.request.topic);
@@ -632,16 +638,16 @@ impl Produce {
         self.requester.refuse(call, error, &self.request.topic);
     }
 
-    fn close_link(&mut self, call: &mut Call<'_, '_>) {
+    fn let_link_go(&mut self, call: &mut Call<'_, '_>) {
         if let Some(link) = self.link.take() {
-            link.close(call);
+            IdleLinks::keep(call, link);
         }
     }
 
     /// Takes no more answers and lets everything go.
     fn finish(&mut self, call: &mut Call<'_, '_>) {
         let exchange = self.requester.exchange();
-        self.close_link(call);
+        self.let_link_go(call);
         call.ctx.timers.clear(Timer::ExchangeRetry(exchange));
         if self.requester.is_waiting() || matches!(self.state, State::AwaitingMemory { .. }) {
             call.ctx.timers.clear(Timer::ExchangeProgress(exchange));

@@ -19,6 +19,7 @@ use crate::timers::Timer;
 use super::Decision;
 use super::broker_choice;
 use super::call::Call;
+use super::idle_links::IdleLinks;
 use super::link::{Fact, Link};
 use super::reach::{NotReached, Partition, Reach, Reached};
 use super::record;
@@ -30,8 +31,6 @@ const BROKERS: usize = 3;
 const UNSENT: u32 = 3;
 /// The broker itself gives up after 15 s.
 const ANSWER: Duration = Duration::from_secs(20);
-/// There is one request per connection at a time.
-const CORRELATION_ID: i32 = 1;
 
 /// One publication.
 #[derive(Debug)]
@@ -41,6 +40,7 @@ pub(crate) struct Publish {
     exchange: ExchangeId,
     partition: Partition,
     frame: Bytes,
+    correlation_id: i32,
     /// Brokers that have proved that they wrote nothing.
     refused: Vec<Address>,
     unsent: u32,
@@ -107,11 +107,14 @@ impl Publish {
         (key, envelope): (Option<Bytes>, Bytes),
         link: &mut Option<Link>,
     ) -> (Self, Published) {
+        let correlation_id = call.correlation_id();
         let frame =
-            record::request(&partition.topic, partition.index, key, envelope, call.ctx.now.unix_ms, CORRELATION_ID);
+            record::request(&partition.topic, partition.index, key, envelope, call.ctx.now.unix_ms, correlation_id);
         let reach = Reach::new(call, exchange, Vec::new(), call.shared.config.connect_attempts);
         let phase = Phase::Reaching(reach);
-        let mut publish = Self { at: "Reaching", exchange, partition, frame, refused: Vec::new(), unsent: 0, phase };
+        let refused = Vec::new();
+        let mut publish =
+            Self { at: "Reaching", exchange, partition, frame, correlation_id, refused, unsent: 0, phase };
         if planted(Bug::ClosedLinkUnnoticed) && link.is_none() {
             return (publish, Published::Ended(Ending::Ambiguous, None));
         }
@@ -210,7 +213,7 @@ impl Publish {
             return Published::Ended(Ending::TopicChanged, None);
         }
         let deadline = call.ctx.now.monotonic + ANSWER;
-        let facts = open.send(call, self.frame.clone(), CORRELATION_ID, deadline);
+        let facts = open.send(call, self.frame.clone(), self.correlation_id, deadline);
         self.enter(Phase::Sent);
         // What is known at once was not sent: this broker has no version that can carry it.
         if facts.is_empty() { Published::Pending } else { self.on_refused(call, link) }
@@ -218,6 +221,10 @@ impl Publish {
 
     fn on_answered(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, frame: BytesMut) -> Published {
         let Some(answer) = record::answer(frame, &self.partition.topic, self.partition.index) else {
+            // Whatever else that broker says along this connection is not believed either.
+            if let Some(open) = link.take() {
+                open.close(call);
+            }
             return Published::Ended(Ending::Ambiguous, None);
         };
         match Answered::of(answer.error_code.0) {
@@ -232,7 +239,7 @@ impl Publish {
             let Partition { topic, index } = self.partition.clone();
             let by = open.address().clone();
             self.refused.push(by.clone());
-            open.close(call);
+            IdleLinks::keep(call, open);
             call.out.push(Decision::ForgetPartitionOwner { topic, partition: index, by });
         }
         if self.refused.len() >= BROKERS {
@@ -263,7 +270,8 @@ impl Publish {
         }
         call.shared.stats.retries.count(RetryReason::Unsent);
         let attempts = if self.refused.is_empty() { call.shared.config.connect_attempts } else { 1 };
-        self.enter(Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), attempts)));
+        // What has befallen one connection may have befallen all that are kept.
+        self.enter(Phase::Reaching(Reach::new(call, self.exchange, self.refused.clone(), attempts).by_dialling()));
         self.reach(call, link, |reach, call, partition, link| reach.start(call, partition, link))
     }
 }

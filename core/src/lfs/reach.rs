@@ -1,4 +1,4 @@
-//! Reaching a broker for a partition: choose, dial, and try again after a wait.
+//! Reaching a broker for a partition: choose, take a kept connection or dial, and try again after a wait.
 //!
 //! Each attempt looks at the cluster anew and tries every candidate once, so that a broker which appears during
 //! the waits is found, and nothing is dialled on knowledge that has gone stale meanwhile.
@@ -15,6 +15,7 @@ use crate::timers::Timer;
 use super::Decision;
 use super::broker_choice::{self, Asked, Choice};
 use super::call::Call;
+use super::idle_links::IdleLinks;
 use super::link::Link;
 
 /// For which partition.
@@ -51,6 +52,8 @@ pub(crate) struct Reach {
     refused: Vec<Address>,
     attempts_left: u32,
     give_up: Monotonic,
+    /// Whether a kept link may be taken.
+    takes_kept: bool,
     phase: Phase,
 }
 
@@ -68,7 +71,15 @@ impl Reach {
     /// A search that leaves out brokers which have `refused`.
     pub(crate) fn new(call: &Call<'_, '_>, exchange: ExchangeId, refused: Vec<Address>, attempts: u32) -> Self {
         let give_up = call.ctx.now.monotonic + call.ctx.config.cluster.connect_total;
-        Self { exchange, refused, attempts_left: attempts.max(1), give_up, phase: Phase::Choosing(Asked::default()) }
+        let phase = Phase::Choosing(Asked::default());
+        Self { exchange, refused, attempts_left: attempts.max(1), give_up, takes_kept: true, phase }
+    }
+
+    /// A search that takes no kept link.
+    #[must_use]
+    pub(crate) fn by_dialling(mut self) -> Self {
+        self.takes_kept = false;
+        self
     }
 
     /// Begins, with the link that is there from before, if any.
@@ -166,12 +177,20 @@ impl Reach {
                 return Reached::Ready;
             }
         }
+        if self.takes_kept
+            && let Some(kept) = IdleLinks::take(call, self.exchange, best)
+        {
+            if let Some(old) = link.replace(kept) {
+                IdleLinks::keep(call, old);
+            }
+            return Reached::Ready;
+        }
         self.dial(call, link, left)
     }
 
     fn dial(&mut self, call: &mut Call<'_, '_>, link: &mut Option<Link>, mut left: VecDeque<Address>) -> Reached {
         if let Some(old) = link.take() {
-            old.close(call);
+            IdleLinks::keep(call, old);
         }
         let now = call.ctx.now.monotonic;
         if let Some(next) = left.pop_front().filter(|_| now < self.give_up) {

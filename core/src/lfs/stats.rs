@@ -42,10 +42,12 @@ pub struct LfsStats {
     pub disk: BudgetStats,
     /// How many exchanges there may be at once, and those that were one too many.
     pub exchange_slots: BudgetStats,
-    /// Connections to brokers, dials included.
+    /// Connections to brokers, dials and those that are kept for another upload included.
     pub broker_connections: usize,
     /// Dials to brokers that failed.
     pub failed_dials: u64,
+    /// Connections to brokers that were kept and taken by another upload, which did not dial.
+    pub reused_connections: u64,
     /// Records and dials that went to a broker once more.
     pub retries: RetryStats,
 }

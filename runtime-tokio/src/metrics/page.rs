@@ -282,13 +282,19 @@ fn brokers(page: &mut Page, shards: &[Shard<'_>]) {
     };
     page.gauge(
         "kafscale_proxy_broker_connections",
-        "Connections to brokers, those being dialled included",
+        "Connections to brokers, those being dialled and those kept for another upload included",
         both(|stats| stats.listener.broker_connections as u64, |lfs| lfs.broker_connections as u64),
     );
     page.counter(
         "kafscale_proxy_broker_dial_failures_total",
         "Dials to brokers that failed",
         both(|stats| stats.listener.failed_dials, |lfs| lfs.failed_dials),
+    );
+    let of_lfs = |shard: &Shard<'_>| shard.stats.lfs.as_ref().map_or(0, |lfs| lfs.reused_connections);
+    page.counter(
+        "kafscale_proxy_broker_connections_reused_total",
+        "Uploads, or tries of one, that took a connection which another upload had left, and did not dial",
+        [(NONE, shards.iter().map(of_lfs).sum::<u64>())],
     );
     let retries = |path: &'static str, of: fn(&ShardStats) -> RetryStats| {
         RetryReason::ALL.map(|reason| {

@@ -84,6 +84,8 @@ pub struct Report {
     pub effects_most: u64,
     /// Processes of the proxy that ended in order.
     pub ended: u64,
+    /// Connections that an upload took from another one, in the processes that live at the end.
+    pub reused_connections: u64,
     /// Things that happened.
     pub steps: u64,
 }
@@ -107,6 +109,7 @@ impl Report {
         self.routes_judged += other.routes_judged;
         self.effects_most = self.effects_most.max(other.effects_most);
         self.ended += other.ended;
+        self.reused_connections += other.reused_connections;
         self.steps += other.steps;
     }
 }
@@ -217,7 +220,9 @@ impl Simulation {
         for skew_ms in &scenario.skews_ms {
             world.start_replica(&config(), SHARDS, *skew_ms);
         }
-        (0..BROKERS).for_each(|broker| world.set_idle_close(broker, scenario.idle_close));
+        if let Some(idle_close) = scenario.idle_close {
+            (0..BROKERS).for_each(|broker| world.set_idle_close(broker, idle_close));
+        }
         for (broker, versions) in scenario.versions.iter().enumerate() {
             world.set_versions(broker, versions.clone());
         }

@@ -327,7 +327,11 @@ impl Scenario {
     fn draw_for(lasts: Duration, choices: &mut Choices) -> Self {
         let replicas = choices.between(1, 3);
         let skews_ms = (0..replicas).map(|_| choices.pick(&[0, 0, -500, 2_000, -3_600_000, 86_400_000])).collect();
-        let idle_close = choices.one_in(4).then(|| choices.milliseconds(2_000, 20_000));
+        let idle_close = choices.one_in(4).then(|| {
+            // Shorter and longer than the second for which the proxy keeps a connection that an upload has left.
+            let (low, high) = choices.pick(&[(50, 900), (1_100, 20_000)]);
+            choices.milliseconds(low, high)
+        });
         let jitters = [Duration::ZERO, Duration::from_millis(20), Duration::from_millis(900)];
         let (s3_jitter, job_jitter) = (choices.pick(&jitters), choices.pick(&jitters));
         let density = choices.between(1, 6);
@@ -343,13 +347,14 @@ impl Scenario {
         let differ = !choices.one_in(2);
         let versions = (0..BROKERS).map(|_| if differ { draw_versions(choices) } else { BTreeMap::new() }).collect();
         let mut actions = Vec::new();
+        let mut uploader = None;
         let mut at = START;
         for _ in 0..choices.between(1, 4) {
             actions.push((at, Action::Connect { shard: choices.between(0, 15) }));
         }
         while at < lasts {
             let fault = !kinds.is_empty() && choices.one_in(fault_every);
-            actions.push((at, if fault { draw_fault(choices, &kinds) } else { draw_work(choices) }));
+            actions.push((at, if fault { draw_fault(choices, &kinds) } else { draw_work(choices, &mut uploader) }));
             // Things come in bursts.
             if !choices.one_in(3) {
                 at += choices.milliseconds(0, calm_ms * 2);
@@ -370,27 +375,36 @@ fn draw_fault(choices: &mut Choices, kinds: &[FaultKind]) -> Action {
     }
 }
 
-fn draw_work(choices: &mut Choices) -> Action {
+/// Every other upload goes where the one before it went, so that it finds what that one has left.
+fn draw_work(choices: &mut Choices, uploader: &mut Option<(u64, u64)>) -> Action {
     match choices.between(0, 21) {
         0 => Action::Connect { shard: choices.between(0, 15) },
         1 => match choices.one_in(2) {
             true => Action::Vanish { client: choices.between(0, 15) },
             false => Action::Probe { shard: choices.between(0, 15) },
         },
-        2..=5 => Action::Upload {
-            shard: choices.between(0, 15),
-            length: choices.pick(&[40, 100, PART - 1, PART, PART + 1, 2 * PART + 7, 6 * PART]),
-            partition: choices.between(0, 15),
-            manner: choices.pick(&[
-                Manner::Whole,
-                Manner::Whole,
-                Manner::Whole,
-                Manner::Cut,
-                Manner::Stalls,
-                Manner::Slow,
-                Manner::Mismatch,
-            ]),
-        },
+        2..=5 => {
+            let drawn = choices.between(0, 15);
+            let length = choices.pick(&[40, 100, PART - 1, PART, PART + 1, 2 * PART + 7, 6 * PART]);
+            let (shard, partition) = match (uploader.take(), (drawn, choices.between(0, 15))) {
+                (Some(before), _) => before,
+                (None, next) => *uploader.insert(next),
+            };
+            Action::Upload {
+                shard,
+                length,
+                partition,
+                manner: choices.pick(&[
+                    Manner::Whole,
+                    Manner::Whole,
+                    Manner::Whole,
+                    Manner::Cut,
+                    Manner::Stalls,
+                    Manner::Slow,
+                    Manner::Mismatch,
+                ]),
+            }
+        }
         6 => Action::Leave { exchange: choices.between(0, 15) },
         7 => Action::Download {
             shard: choices.between(0, 15),

@@ -162,9 +162,11 @@ impl Simulation {
             if left.len() as u64 > counted {
                 return Err(broken(format!("I9: shard {shard} left {left:?} and counted {counted}")));
             }
+            self.report.reused_connections += lfs.reused_connections;
             let held = [
                 stats.exchanges,
                 lfs.exchanges,
+                lfs.broker_connections,
                 lfs.memory_taken_bytes as usize,
                 lfs.disk_taken_bytes as usize,
                 stats.listener.clients,

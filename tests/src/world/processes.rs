@@ -246,9 +246,10 @@ impl World {
         self.brokers.iter().filter_map(fetch).all(|range| range.max >= 13)
     }
 
-    /// A broker closes connections on which nothing happens for so long; holds for its next life.
-    pub fn set_idle_close(&mut self, broker: usize, idle_close: Option<Duration>) {
-        self.brokers[broker].settings.idle_close = idle_close;
+    /// A broker closes connections on which nothing happens for so long, in this life and the next.
+    pub fn set_idle_close(&mut self, broker: usize, idle_close: Duration) {
+        self.brokers[broker].settings.idle_close = Some(idle_close);
+        self.brokers[broker].model.set_idle_close(idle_close);
     }
 
     /// A broker accepts and reads, and does nothing, or goes on.

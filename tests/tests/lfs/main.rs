@@ -4,6 +4,7 @@ mod any_moment;
 mod bench;
 mod downloads;
 mod keep_or_delete;
+mod kept_connections;
 mod shutdown;
 mod slowness;
 mod swarm;

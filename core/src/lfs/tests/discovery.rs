@@ -122,7 +122,7 @@ fn a_topic_that_came_to_be_without_the_partition_gets_no_record() {
     bench.read();
     learn(&mut bench, SNAPSHOT, &[]);
     bench.generation(ONE, TopicGeneration::Absent);
-    assert_eq!(bench.read(), ["close zero:1", "delete"]);
+    assert_eq!(bench.read(), ["delete"]);
     bench.s3_done(Response::Done);
     assert_eq!(bench.read(), ["409 topic_changed"]);
     bench.assert_nothing_left();
@@ -143,14 +143,14 @@ fn a_refusal_reads_the_owner_again() {
     let mut bench = stored();
     bench.generation(ONE, TopicGeneration::Absent);
     bench.broker_answers(6);
-    assert_eq!(bench.read(), ["write one:1", "close one:1", "forget owner t-0"]);
+    assert_eq!(bench.read(), ["write one:1", "forget owner t-0"]);
     bench.pass(Duration::from_millis(500));
     assert_eq!(bench.read(), ["ask owner t-0"]);
     bench.answer(ONE, Question::PartitionOwner { topic: "t".into(), partition: 0 }, Answer::Learned);
     assert_eq!(bench.read(), ["connect zero:1"], "one broker was not asked yet");
     bench.connected();
     bench.broker_answers(6);
-    assert_eq!(bench.read(), ["write zero:1", "close zero:1", "forget owner t-0", "delete"]);
+    assert_eq!(bench.read(), ["write zero:1", "forget owner t-0", "delete"]);
     bench.s3_done(Response::Done);
     assert_eq!(bench.read(), ["503 backend_unavailable"]);
     assert_eq!(bench.lfs.stats().retries.of(RetryReason::Refused), 1, "the second refusal was the last");
@@ -224,7 +224,7 @@ fn an_owner_that_moved_during_the_upload_gets_the_record() {
     let mut bench = stored();
     learn(&mut bench, SNAPSHOT, &[kv("/kafscale/partition-leases/t/0", "0")]);
     bench.generation(ONE, TopicGeneration::Absent);
-    assert_eq!(bench.read(), ["close one:1", "connect zero:1"]);
+    assert_eq!(bench.read(), ["connect zero:1"]);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_dial_that_outlasts_the_ttl_sends_nothing() {
     bench.connected();
     assert_eq!(bench.read(), ["ask freshness"]);
     bench.answer(ONE, Question::Freshness, Answer::Unreadable("timeout".into()));
-    assert_eq!(bench.read(), ["close one:1", "delete"]);
+    assert_eq!(bench.read(), ["delete"]);
     bench.s3_done(Response::Done);
     assert_eq!(bench.read(), ["503 backend_unavailable"]);
     bench.assert_nothing_left();

@@ -66,7 +66,7 @@ fn what_is_hashed_where_and_when() {
         (&[Come(2)], End, &["put 2"]),
         (&[Come(3)], End, &["hash 3"]),
         (&[Come(3)], Come(1), &["hash 4", "read 4"]),
-        (&[Come(3)], Broken, &["close a:1", "400 invalid_request"]),
+        (&[Come(3)], Broken, &["400 invalid_request"]),
         // A job runs: whatever comes waits for it.
         (&[Come(4)], Come(3), &["read 1"]),
         (&[Come(4)], Come(4), &["create upload", "read 8"]),
@@ -102,31 +102,25 @@ fn an_upload_that_ends_while_bytes_are_hashed_waits_for_them() {
     // What was done before, what ends it, what is decided then, the bytes that are held, and what is decided when the job is done.
     type Row = (&'static [Fact], Fact, &'static [&'static str], u64, &'static [&'static str]);
     let table: [Row; 11] = [
-        (&[Come(4)], Broken, &["close a:1", "400 invalid_request"], 8, &[]),
-        (&[Come(4)], Gone, &["cancel read", "close a:1"], 8, &[]),
+        (&[Come(4)], Broken, &["400 invalid_request"], 8, &[]),
+        (&[Come(4)], Gone, &["cancel read"], 8, &[]),
         (&[Come(4)], Seconds(30), &["cancel read", "close a:1", "408 request_timeout"], 8, &[]),
-        (&[Come(4), End], Gone, &["close a:1"], 8, &[]),
+        (&[Come(4), End], Gone, &[], 8, &[]),
         (&[Come(4), End], GivenUp, &[], 8, &[]),
         // More than the job is not held.
-        (&[Come(8), Created, Come(3)], Broken, &["close a:1", "400 invalid_request"], 8, &["abort u"]),
-        (&[Come(4), Come(4)], Denied, &["cancel read", "close a:1", "502 s3_upload_failed"], 8, &[]),
+        (&[Come(8), Created, Come(3)], Broken, &["400 invalid_request"], 8, &["abort u"]),
+        (&[Come(4), Come(4)], Denied, &["cancel read", "502 s3_upload_failed"], 8, &[]),
         // A job over the border of two parts, and a part in flight beside it.
         (
             &[Come(8), Created, Come(6), Hashed, Come(2), Come(1)],
             Denied,
-            &["cancel read", "close a:1", "502 s3_upload_failed"],
+            &["cancel read", "502 s3_upload_failed"],
             8,
             &["abort u"],
         ),
-        (
-            &[Come(6), Come(2), Created, Come(5), Hashed],
-            Broken,
-            &["close a:1", "400 invalid_request"],
-            16,
-            &["abort u"],
-        ),
-        (&[Come(8), Created, Come(6), Hashed], Gone, &["cancel read", "close a:1"], 16, &[]),
-        (&[Come(8), Created, Come(3), End, Hashed], Gone, &["close a:1"], 16, &[]),
+        (&[Come(6), Come(2), Created, Come(5), Hashed], Broken, &["400 invalid_request"], 16, &["abort u"]),
+        (&[Come(8), Created, Come(6), Hashed], Gone, &["cancel read"], 16, &[]),
+        (&[Come(8), Created, Come(3), End, Hashed], Gone, &[], 16, &[]),
     ];
     for (before, fact, expected, held, then) in table {
         let what = format!("{before:?}, then {fact:?}");
@@ -177,7 +171,7 @@ fn a_checksum_is_compared_when_all_is_hashed_and_before_anything_is_finalized() 
     let mut bench = after(&[("x-lfs-checksum", "00")], &[Come(8), Created, Hashed, Stored, Come(3), End]);
     assert_eq!(bench.read().last().unwrap(), "hash 3");
     bench.hashed();
-    assert_eq!(bench.read(), ["close a:1", "400 checksum_mismatch", "abort u"]);
+    assert_eq!(bench.read(), ["400 checksum_mismatch", "abort u"]);
     bench.s3_done(Response::Done);
     bench.assert_nothing_left();
 
@@ -185,7 +179,7 @@ fn a_checksum_is_compared_when_all_is_hashed_and_before_anything_is_finalized() 
     let mut bench = after(&[("x-lfs-size", "9")], &[Come(4)]);
     bench.read();
     tell(&mut bench, End);
-    assert_eq!(bench.read(), ["close a:1", "400 size_mismatch"]);
+    assert_eq!(bench.read(), ["400 size_mismatch"]);
     bench.hashed();
     bench.assert_nothing_left();
 }

@@ -5,6 +5,7 @@ mod clients;
 mod discovery;
 mod downloads;
 mod hashing;
+mod idle_links;
 mod records;
 mod uploads;
 
@@ -21,7 +22,9 @@ use crate::config::{Config, LfsConfig};
 use crate::context::{Context, Ids};
 use crate::effect::ResponseBody;
 use crate::input::{self, BrokerConnectionId, ConnectError, ExchangeId, ReadResult};
-use crate::kafka::{ErrorCode, PartitionProduceResponse, ProduceResponse, Str, TopicProduceResponse, response_frame};
+use crate::kafka::{
+    ErrorCode, PartitionProduceResponse, ProduceResponse, RequestHeader, Str, TopicProduceResponse, response_frame,
+};
 use crate::operation::{OperationId, Outcome};
 use crate::random::Random;
 use crate::s3::{Refusal, Request, Response};
@@ -65,6 +68,8 @@ struct Bench {
     jobs: VecDeque<(ExchangeId, Box<Digests>, Vec<Bytes>)>,
     /// Broker connections that have not ended: where to, and bytes written.
     brokers: BTreeMap<BrokerConnectionId, (String, usize)>,
+    /// Correlation id of the record that was written last.
+    correlation_id: i32,
     /// What was decided and not read yet.
     log: Vec<String>,
     /// Heads of answers.
@@ -85,6 +90,7 @@ impl Bench {
             operations: 0,
             jobs: VecDeque::new(),
             brokers: BTreeMap::new(),
+            correlation_id: 0,
             log: Vec::new(),
             answers: BTreeMap::new(),
             config,
@@ -181,6 +187,7 @@ impl Bench {
             Decision::WriteBroker { connection, bytes } => {
                 let (address, written) = self.brokers.get_mut(&connection).unwrap();
                 *written += bytes.len();
+                self.correlation_id = RequestHeader::decode(&bytes).unwrap().0.correlation_id;
                 format!("write {address}")
             }
             Decision::CloseBroker { connection } => format!("close {}", self.brokers[&connection].0),
@@ -305,6 +312,11 @@ impl Bench {
 
     /// The newest connection's broker answers the produce with this code.
     fn broker_answers(&mut self, code: i16) {
+        self.broker_answers_and(code, &[]);
+    }
+
+    /// As [`Bench::broker_answers`], with more bytes behind it.
+    fn broker_answers_and(&mut self, code: i16, more: &[u8]) {
         let partition = PartitionProduceResponse {
             index: 0,
             error_code: ErrorCode(code),
@@ -313,7 +325,8 @@ impl Bench {
         };
         let topic = TopicProduceResponse { name: Str::from_static("t"), partition_responses: vec![partition] };
         let response = ProduceResponse { responses: vec![topic], ..ProduceResponse::default() };
-        self.broker_sends(BytesMut::from(&response_frame(1, 9, &response)[..]));
+        let answer = response_frame(self.correlation_id, 9, &response);
+        self.broker_sends(BytesMut::from(&[&answer[..], more].concat()[..]));
     }
 
     fn broker_sends(&mut self, bytes: BytesMut) {

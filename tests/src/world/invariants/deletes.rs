@@ -1,6 +1,6 @@
 //! I2: no delete is ordered for an object that a record refers to, or may come to refer to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use kafscale_proxy_core::inputs::BrokerConnectionId;
@@ -20,8 +20,10 @@ const VERSION: i16 = 9;
 pub struct Deletes {
     keys: BTreeSet<String>,
     /// Records that were handed to brokers, by the key that they refer to, until each of the brokers proves that it wrote
-    /// nothing; with the version in which each was handed over.
-    handed_over: BTreeMap<String, BTreeMap<Connection, i16>>,
+    /// nothing.
+    handed_over: BTreeMap<String, BTreeSet<Connection>>,
+    /// Keys whose records have no answer yet, oldest first, and the version in which each was handed over.
+    unanswered: BTreeMap<Connection, VecDeque<(String, i16)>>,
     premature: Vec<String>,
 }
 
@@ -37,18 +39,21 @@ impl Deletes {
     /// At least one byte of this request was handed to a socket.
     pub(in crate::world) fn record_handed_over(&mut self, connection: Connection, request: &Bytes) {
         if let Some(key) = key_in_envelope(request) {
-            self.handed_over.entry(key).or_default().insert(connection, version_of(request));
+            self.unanswered.entry(connection).or_default().push_back((key.clone(), version_of(request)));
+            self.handed_over.entry(key).or_default().insert(connection);
         }
     }
 
     /// A broker answered; only a refusal proves that nothing was written.
     pub(in crate::world) fn record_answered(&mut self, connection: Connection, answer: &Bytes) {
-        let version = self.handed_over.values().find_map(|open| open.get(&connection));
-        if version.is_some_and(|version| proves_nothing_was_written(answer, *version)) {
-            self.handed_over.retain(|_, open| {
-                open.remove(&connection);
-                !open.is_empty()
-            });
+        let Some((key, version)) = self.unanswered.get_mut(&connection).and_then(VecDeque::pop_front) else { return };
+        if proves_nothing_was_written(answer, version)
+            && let Some(open) = self.handed_over.get_mut(&key)
+        {
+            open.remove(&connection);
+            if open.is_empty() {
+                self.handed_over.remove(&key);
+            }
         }
     }
 
@@ -131,7 +136,21 @@ mod tests {
         assert!(deletes.may_be_referred("a"), "the other broker has said nothing");
         deletes.record_answered(BROKERS[0], &answer(ErrorCode(7)));
         assert!(deletes.may_be_referred("a"), "a timeout proves nothing");
-        deletes.record_answered(BROKERS[0], &answer(ErrorCode::NOT_LEADER_OR_FOLLOWER));
-        assert!(!deletes.may_be_referred("a"));
+        deletes.record_handed_over(BROKERS[1], &record);
+        deletes.record_answered(BROKERS[1], &answer(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+        assert!(deletes.may_be_referred("a"), "nothing takes that back");
+    }
+
+    /// Records of several uploads follow each other on a connection.
+    #[test]
+    fn a_refusal_speaks_for_its_record_alone() {
+        let record = |key| Bytes::from(format!(r#"{{"kfs_lfs":1,"key":"{key}"}}"#));
+        let mut deletes = Deletes::default();
+        for (key, code) in [("a", ErrorCode::NONE), ("b", ErrorCode::NOT_LEADER_OR_FOLLOWER)] {
+            deletes.record_handed_over(BROKERS[0], &record(key));
+            deletes.record_answered(BROKERS[0], &answer(code));
+        }
+        assert!(deletes.may_be_referred("a"), "it was acknowledged");
+        assert!(!deletes.may_be_referred("b"));
     }
 }

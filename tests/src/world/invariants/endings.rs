@@ -47,10 +47,11 @@ impl Endings {
         let orphans = stats.lfs.map_or(0, |lfs| lfs.orphans - lfs.orphans_removed);
         self.orphans.insert(shard, orphans);
         let (memory, disk) = stats.lfs.map_or((0, 0), |lfs| (lfs.memory_taken_bytes, lfs.disk_taken_bytes));
-        let uploads = stats.lfs.map_or(0, |lfs| lfs.exchanges);
+        let (uploads, connections) = stats.lfs.map_or((0, 0), |lfs| (lfs.exchanges, lfs.broker_connections));
         let listener = stats.listener;
         let held = [
             uploads,
+            connections,
             memory as usize,
             disk as usize,
             listener.clients,

@@ -199,7 +199,7 @@ impl Judges {
         }
         self.half_requests.ordered(shard, effect);
         self.large_answers.ordered(shard, effect);
-        if let Some((invariant, fault)) = self.records.ordered(shard, effect) {
+        if let Some((invariant, fault)) = self.records.ordered(shard, effect, now) {
             self.violated(invariant, now, fault);
         }
         if let Some(fault) = self.listing.ordered(shard, effect, now) {
