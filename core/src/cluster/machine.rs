@@ -69,7 +69,8 @@ pub(crate) struct Cluster {
     group_waiters: ProofWaiters,
     rounds: Rounds,
     lease_reads: Coalesced<Question, ()>,
-    generations: Coalesced<String, Basis>,
+    /// With the number of the watch that stood when each was ordered.
+    generations: Coalesced<String, (Basis, u64)>,
     committed: Coalesced<String, Committed>,
     producer_ids: ProducerIds,
     parses: Parses,

@@ -9,7 +9,8 @@ use super::freshness::Moment;
 ///
 /// A question that comes while an equal one is under way is not answered by it: etcd may have served that read before
 /// the moment that is asked about, such as the refusal by a broker or the end of an upload. All who come meanwhile
-/// share one read that follows. So nobody waits for more than two reads, and no key has two under way.
+/// share one read that follows. So nobody waits for more than two reads (three where a watch is lost meanwhile), and no key has two
+/// under way.
 pub(super) struct Coalesced<K, D> {
     open: BTreeMap<K, UnderWay<D>>,
 }

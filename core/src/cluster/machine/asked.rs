@@ -78,7 +78,7 @@ impl Cluster {
         let (request, basis) = generation::request(&topic, self.snapshot.watched_put());
         let read = Read::Generation { topic: topic.clone() };
         out.push(Decision::Request { read, request: etcd::Request::Txn(request), deadline: READ_DEADLINE });
-        self.generations.begin(topic, now, basis, asked);
+        self.generations.begin(topic, now, (basis, self.snapshot.last_watch()), asked);
     }
 
     pub(super) fn on_generation_read(
@@ -88,14 +88,15 @@ impl Cluster {
         outcome: Outcome<etcd::Response, Refusal>,
         out: &mut Vec<Decision>,
     ) {
-        let Some(basis) = self.generations.detail(&topic) else { return };
+        let Some((basis, watch)) = self.generations.detail(&topic) else { return };
+        let watch = *watch;
         let reading = match txn_response(outcome) {
             Ok(answer) => generation::answered(basis, answer),
             Err(error) => Reading::Failed(error.text()),
         };
         match reading {
             Reading::Known(generation) => self.answer_generation(now, topic, Ok(generation), out),
-            Reading::Unchanged(generation) if self.snapshot.is_watched() => {
+            Reading::Unchanged(generation) if self.snapshot.is_still_watched(watch) => {
                 self.answer_generation(now, topic, Ok(generation), out);
             }
             // The store may have been replaced meanwhile: what it has is read whole.

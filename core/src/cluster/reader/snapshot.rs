@@ -57,6 +57,8 @@ pub(in crate::cluster) struct SnapshotReader {
     watched_from: Revision,
     /// The watch has told of a change at this revision, and no read was ordered since.
     changed: Option<Revision>,
+    /// How many watches were ordered.
+    watches: u64,
     /// The last watch ended because of compaction before it told anything.
     compacted: bool,
     due: Due,
@@ -70,6 +72,7 @@ impl SnapshotReader {
             activity: Activity::Idle,
             watch: Watch::Down,
             watched_from: 0,
+            watches: 0,
             changed: None,
             compacted: false,
             due: None,
@@ -90,8 +93,18 @@ impl SnapshotReader {
     }
 
     /// Whether a watch has stood since the last read.
-    pub(in crate::cluster) fn is_watched(&self) -> bool {
+    fn is_watched(&self) -> bool {
         self.watch == Watch::Up || planted(Bug::RestoredStoreIsSame)
+    }
+
+    /// The number of the watch that was ordered last.
+    pub(in crate::cluster) const fn last_watch(&self) -> u64 {
+        self.watches
+    }
+
+    /// Whether the watch of this number stands.
+    pub(in crate::cluster) fn is_still_watched(&self, watch: u64) -> bool {
+        self.is_watched() && (self.watches == watch || planted(Bug::RestoredStoreIsSame))
     }
 
     /// The freshness clock.
@@ -223,6 +236,7 @@ impl SnapshotReader {
         if self.watch == Watch::Down {
             let keys = Keys::One(Bytes::from_static(KEY));
             self.watched_from = revision.saturating_add(1);
+            self.watches += 1;
             self.watch = start_watch(Source::Snapshot, keys, self.watched_from, out);
         }
     }

@@ -397,6 +397,29 @@ fn the_identity_in_a_restored_store_is_not_that_of_the_one_before() {
     }
 }
 
+/// The watch that stands when the answer comes may be another than the one with which it was asked.
+#[test]
+fn an_identity_that_was_asked_for_with_a_lost_watch_is_asked_for_again() {
+    let mut bench = Bench::settled();
+    let backup = bench.etcd.back_up();
+    bench.put(SNAPSHOT, r#"{"Topics":[{"Topic":"orders","Generation":7}]}"#);
+    bench.run();
+    let read = bench.etcd.revision();
+    bench.ask(1, generation());
+    let held = bench.orders.remove(bench.find(&Read::Generation { topic: "orders".into() }));
+    bench.etcd.restore(bench.now, backup, &mut bench.facts);
+    while bench.etcd.revision() <= read {
+        bench.put("/other", "x");
+    }
+    bench.run();
+    bench.pass(secs(2));
+    assert_eq!(bench.service(), Service::Serving);
+    bench.orders.push(held);
+    bench.run();
+    let [(1, answer)] = &bench.answers()[..] else { panic!("one answer") };
+    assert_eq!(present(answer), (0, None));
+}
+
 #[test]
 fn the_identity_after_an_upload_is_read_after_it() {
     let mut bench = Bench::settled();
