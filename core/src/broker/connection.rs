@@ -61,6 +61,8 @@ pub(crate) enum Event<R> {
     /// An answer: the whole frame, length prefix included, so that one that passes as it came is one piece. Its
     /// correlation id is verified.
     Answered { reply_to: R, frame: BytesMut },
+    /// Nothing was sent, for the broker cannot understand the request: what it would answer to that, whole frame.
+    Refused { reply_to: R, frame: BytesMut },
     /// A request that will not be answered, oldest first.
     Unanswered { reply_to: R, fate: Fate },
     /// The socket closed before it had accepted the last request that gets no answer: records may be lost
@@ -302,7 +304,7 @@ impl<R> Connection<R> {
                 let reply_to = request.reply_to;
                 out.push(match answer.map(BytesMut::from) {
                     _ if !request.answered => Event::SilentLost,
-                    Some(frame) => Event::Answered { reply_to, frame },
+                    Some(frame) => Event::Refused { reply_to, frame },
                     None => Event::Unanswered { reply_to, fate: Fate::NotApplied },
                 });
                 return;
@@ -431,6 +433,7 @@ mod tests {
             Event::Write(_) => None,
             Event::Silent { reply_to } => Some(format!("silent {reply_to}")),
             Event::Answered { reply_to, frame } => Some(format!("answered {reply_to} {}", frame.len())),
+            Event::Refused { reply_to, frame } => Some(format!("refused {reply_to} {}", frame.len())),
             Event::Unanswered { reply_to, fate } => Some(format!("unanswered {reply_to} {fate:?}")),
             Event::SilentLost => Some("silent lost".to_owned()),
             Event::Close(CloseReason::Deadline) => Some("close deadline".to_owned()),
@@ -537,7 +540,7 @@ mod tests {
         // A frame whose body makes no sense has no answer, and is not sent either.
         let senseless = heartbeat.slice(..heartbeat.len() - 3);
         for (bytes, answered, event) in [
-            (&heartbeat, true, "answered 1 16"),
+            (&heartbeat, true, "refused 1 16"),
             (&senseless, true, "unanswered 1 NotApplied"),
             (&heartbeat, false, "silent lost"),
         ] {

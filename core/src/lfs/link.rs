@@ -171,6 +171,7 @@ impl Link {
                 event @ (Event::Ready
                 | Event::Silent { .. }
                 | Event::Answered { .. }
+                | Event::Refused { .. }
                 | Event::Unanswered { .. }
                 | Event::SilentLost) => facts.extend(without_writing(event)),
             }
@@ -192,7 +193,7 @@ impl Link {
 fn without_writing(event: Event<()>) -> Option<Fact> {
     match event {
         Event::Ready => Some(Fact::Ready),
-        Event::Answered { reply_to: (), frame } => Some(Fact::Answered(frame)),
+        Event::Answered { reply_to: (), frame } | Event::Refused { reply_to: (), frame } => Some(Fact::Answered(frame)),
         Event::Unanswered { reply_to: (), fate } => Some(Fact::Unanswered(fate)),
         Event::Write(_) | Event::Silent { .. } | Event::SilentLost | Event::Close(_) => None,
     }

@@ -498,6 +498,13 @@ impl Pool {
                     let result = PartResult::Answered { address, frame };
                     wires.events.push_back(PoolEvent::Finished { ticket: reply_to, result });
                 }
+                // It did not come on the connection: the room of what is in front there stays as it is.
+                Event::Refused { reply_to, frame } => {
+                    wires.answers.come(self.client, 0, room_of(frame.len()));
+                    let address = broker.connection.address().clone();
+                    let result = PartResult::Answered { address, frame };
+                    wires.events.push_back(PoolEvent::Finished { ticket: reply_to, result });
+                }
                 Event::Unanswered { reply_to, fate } => {
                     let address = broker.connection.address().clone();
                     let result = PartResult::Lost { address, fate };
@@ -568,6 +575,7 @@ impl Pool {
                     | Event::Write(_)
                     | Event::Silent { .. }
                     | Event::Answered { .. }
+                    | Event::Refused { .. }
                     | Event::Close(_) => {}
                 }
             }

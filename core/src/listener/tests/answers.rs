@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::kafka::{
-    FetchPartition, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse, PartitionData, Record,
+    FetchPartition, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse, ListOffsetsPartition,
+    ListOffsetsRequest, ListOffsetsTopic, PartitionData, Record,
 };
 
 const OTHER: ClientId = ClientId(8);
@@ -233,6 +234,27 @@ fn an_answer_that_is_shorter_in_the_version_asked_in_gives_all_of_its_room_back(
         bench.leave();
         assert!(bench.listener.is_idle());
     }
+}
+
+#[test]
+fn what_a_broker_cannot_be_asked_leaves_the_answer_in_front_in_its_place() {
+    let mut bench = Bench::with(|config| config.listener.answer_memory_bytes = LIMIT);
+    bench.versions = vec![(ApiKey::ListOffsets, VersionRange::new(100, 100))];
+    bench.accept(OTHER);
+    bench.send_from(OTHER, &fetch(2, &[1]));
+    bench.reply("b:1", &large(2, 1)[..BEGINNING]);
+    bench.send(&fetch(1, &[0]));
+    bench.reply("a:1", &large(1, 0)[..BEGINNING]);
+    let of_a = bench.open_socket("a:1").connection;
+    let before = (bench.held(), bench.listener.stats().answers);
+    assert!(bench.socket(of_a).paused);
+    let asked = ListOffsetsPartition { partition_index: 0, timestamp: -1, ..ListOffsetsPartition::default() };
+    let topic = ListOffsetsTopic { name: "t".into(), partitions: vec![asked] };
+    let request = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..ListOffsetsRequest::default() };
+    bench.taken("a:1");
+    bench.send(&frame(5, 1, &request));
+    assert!(!bench.has_request("a:1") && bench.socket(of_a).paused);
+    assert_eq!((bench.held(), bench.listener.stats().answers), before, "it keeps its turn");
 }
 
 #[test]
