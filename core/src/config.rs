@@ -200,9 +200,10 @@ pub struct S3Timeouts {
 }
 
 impl S3Timeouts {
-    /// How long the store may still carry out a PutObject or UploadPart that was given up.
+    /// How long the store may still carry out a PutObject or UploadPart that was given up: a minute, and longer where a slow
+    /// store or link is expected, on which bytes are still under way then.
     pub(crate) fn late_upload(&self) -> Duration {
-        2 * self.upload
+        Duration::from_secs(60).max(2 * self.upload).max(self.of_upload(5 * MIB as u64))
     }
 
     /// The limit of a PutObject or UploadPart of so many bytes.

@@ -1,7 +1,8 @@
 //! Jobs that would hold a shard up run on worker threads.
 //!
 //! All shards share them, one for each core, for more would only take turns. They are apart from the threads on which files and
-//! host names are waited for: those stand as long as a disk or a name server does, and no upload may wait for that.
+//! host names are waited for: those stand as long as a disk or a name server does. Digests that S3 alone wants (of signed or checked
+//! parts, which are settings) are made there still.
 
 use std::io;
 use std::thread::available_parallelism;

@@ -1,8 +1,8 @@
 //! Addresses behind the names of brokers.
 //!
 //! The system's resolver is asked anew for every connection, so a broker that moved is found at its new address. It holds a
-//! worker thread until it gives up, long after the dial was given up, and the threads are few: files and hashes need
-//! them, too. So dials of the same broker share one question while it is open, and only some questions are open at once.
+//! worker thread until it gives up, long after the dial was given up, and the threads are few: files, and
+//! digests that S3 alone wants, need them, too. So dials of the same broker share one question while it is open, and only some questions are open at once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

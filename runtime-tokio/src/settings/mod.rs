@@ -303,7 +303,8 @@ fn lfs(given: &Given<'_>) -> Result<LfsConfig, SettingError> {
         ensure_bucket: given.boolean("KAFSCALE_LFS_PROXY_S3_ENSURE_BUCKET")?.unwrap_or(false),
         exchanges: given.size("KAFSCALE_LFS_PROXY_HTTP_MAX_EXCHANGES")?,
         s3_timeouts: s3_timeouts::read(given)?,
-        ..LfsConfig::default()
+        hash_inline_bytes: LfsConfig::default().hash_inline_bytes,
+        hash_job_bytes: LfsConfig::default().hash_job_bytes,
     };
     s3_timeouts::check_uploads(given, &lfs)?;
     Ok(lfs)
