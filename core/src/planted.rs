@@ -117,6 +117,8 @@ bugs! {
     /// A client that goes with half a large request keeps the memory that it held, until nobody has any. Budgets that
     /// are given back where the request ends and nowhere else.
     FrameNeverReleased = "frame-never-released",
+    /// A client that goes keeps the room of its small requests. As above, for requests that nobody waits to read.
+    SmallRequestNeverReleased = "small-request-never-released",
     /// Whoever asks for memory for a large request gets it. Budgets that are counted and not enforced.
     FramesUnbounded = "frames-unbounded",
     /// A large answer keeps its memory when it is of no use any more. As above, for what brokers send.

@@ -18,7 +18,7 @@
 //!
 //! - The oldest request of a client that holds something waits for no room: it ends when its brokers have answered, at its
 //!   deadline at the latest. Then the next request of the client is the oldest. So all that is held leaves, request by
-//!   request, and what has left is taken by the client, or given up after the write timeout.
+//!   request, and what has left is taken by the client, or given up after the write timeout without a byte taken.
 //! - A client that holds nothing keeps nobody waiting. The first of them in line has its turn when enough of what is held
 //!   has left; nobody overtakes it but by need.
 //! - A later request of a client that holds something may wait for what its own client holds, for as long as the requests

@@ -354,7 +354,7 @@ impl Client {
         if self.slots.len() >= listener.inflight_requests_per_client || self.held >= listener.inflight_bytes_per_client
         {
             Room::ClientIsFull
-        } else if !self.slots.is_empty() && !env.shared.small.has_room() {
+        } else if !self.slots.is_empty() && !env.shared.small.has_room() && !self.reading.is_in_large_frame() {
             Room::ShardIsFull
         } else {
             Room::Free
@@ -450,9 +450,11 @@ impl Client {
         let slot = &mut self.slots[position];
         let more = (items * ITEM).saturating_sub(slot.size);
         slot.size += more;
-        slot.small += more;
         self.held += more;
-        env.shared.small.take(more);
+        if slot.reserved == 0 {
+            slot.small += more;
+            env.shared.small.take(more);
+        }
     }
 
     /// There is no honest answer.
@@ -582,7 +584,9 @@ impl Client {
     fn drop_slot(&mut self, env: &mut Env<'_, '_>, slot: Slot) {
         self.held -= slot.size;
         env.shared.memory.release(slot.reserved);
-        env.shared.small.release(slot.small);
+        if !planted(Bug::SmallRequestNeverReleased) {
+            env.shared.small.release(slot.small);
+        }
         env.shared.answers.give_back(self.id, slot.answers);
         self.pool.forget(slot.request);
         forget(env, slot.request);

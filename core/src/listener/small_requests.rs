@@ -23,7 +23,7 @@ impl SmallRequests {
         self.taken < self.limit
     }
 
-    /// A request, or what it turned out to hold beyond its bytes on the wire.
+    /// A request, or what its items hold beyond its bytes on the wire.
     pub(super) fn take(&mut self, bytes: usize) {
         self.taken += bytes;
     }

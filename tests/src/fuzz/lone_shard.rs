@@ -250,6 +250,7 @@ impl<'a> LoneShard<'a> {
             open.clients,
             open.open_requests,
             open.frame_bytes,
+            open.small_request_bytes,
             open.answer_bytes,
             open.broker_connections,
             stats.exchanges,

@@ -173,6 +173,7 @@ impl Simulation {
                 stats.listener.open_requests,
                 stats.listener.broker_connections,
                 stats.listener.frame_bytes,
+                stats.listener.small_request_bytes,
                 stats.listener.answer_bytes,
                 self.world.files(shard),
             ];

@@ -87,6 +87,11 @@ impl Reading {
         self.splitter.push(bytes);
     }
 
+    /// Whether the frame in front is large: its bytes are in the memory for those, and what it holds there others wait for.
+    pub(super) fn is_in_large_frame(&self) -> bool {
+        self.splitter.announced().is_ok_and(|announced| announced.is_some_and(|bytes| bytes > LARGE))
+    }
+
     /// Whether the driver was told to read.
     pub(super) fn is_reading(&self) -> bool {
         self.is_reading

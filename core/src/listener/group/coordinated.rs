@@ -49,14 +49,20 @@ pub(crate) trait Conversation: Sized {
     /// The coordinator has answered; `frame` is the whole of it.
     fn answered(&mut self, ctx: &Context<'_>, bridge: &Bridge, response: ResponseOf<Self>, frame: Bytes) -> Next;
 
-    /// The question of [`Next::Ask`] is answered. Only who asks has something to say here.
+    /// The question of [`Next::Ask`] is answered.
+    ///
+    /// # Panics
+    /// Where it is not overridden: whoever asks says what follows.
     fn learned(&mut self, _: &Bridge, _: &Answer) -> Next {
-        Next::Refuse(ErrorCode::NOT_COORDINATOR)
+        unreachable!("this conversation asks nothing")
     }
 
-    /// The wait of [`Next::Wait`] is over. Only who waits has something to say here.
+    /// The wait of [`Next::Wait`] is over.
+    ///
+    /// # Panics
+    /// Where it is not overridden: whoever waits says what follows.
     fn waited(&mut self, _: &Bridge) -> Next {
-        Next::Refuse(ErrorCode::NOT_COORDINATOR)
+        unreachable!("this conversation waits for no time")
     }
 }
 

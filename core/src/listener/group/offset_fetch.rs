@@ -152,8 +152,7 @@ impl OffsetFetch {
                     return self.finish(bridge, OffsetFetchResponse::default());
                 }
             }
-            // Nothing was asked: what is with the coordinator stays as it is.
-            state @ (State::Asking | State::AskingAgain(_)) => self.state = state,
+            State::Asking | State::AskingAgain(_) => unreachable!("in these states nothing is asked of etcd"),
         }
         Next::Send(bridge.request(&self.request))
     }

@@ -80,6 +80,20 @@ fn beyond_the_memory_for_small_requests_each_client_sends_one_at_a_time() {
     assert_eq!(bench.listener.stats().small_request_bytes, 0, "those of clients that have gone are given back");
 }
 
+/// What it holds is in the other memory, and others wait for it there.
+#[test]
+fn a_large_request_is_not_held_back_for_want_of_memory_for_small_ones() {
+    let mut bench = Bench::with(|config| config.listener.small_request_memory_bytes = 1);
+    let mut sent = BytesMut::from(&produce(1, &[0])[..]);
+    sent.put_slice(&large(2)[..50_000]);
+    bench.send(&sent);
+    assert!(!bench.peer(CLIENT).paused);
+    bench.send(&large(2)[50_000..]);
+    assert_eq!(bench.listener.stats().open_requests, 2);
+    assert!(bench.peer(CLIENT).paused, "a small one behind it would wait");
+    assert_eq!(bench.listener.stats().small_request_bytes, 256);
+}
+
 /// A Produce with a frame above 64 KiB.
 fn large(correlation_id: i32) -> Bytes {
     let mut request = produce_of(-1, &[0]);

@@ -58,6 +58,7 @@ impl Endings {
             listener.open_requests,
             listener.broker_connections,
             listener.frame_bytes,
+            listener.small_request_bytes,
             listener.answer_bytes,
             files,
         ];
