@@ -14,10 +14,11 @@ use std::sync::Arc;
 use tokio::net::lookup_host;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::process::WORKERS;
 use crate::tasks::spawn_local;
 
-/// Questions that are open at once: half of the workers of a shard ([`crate::process`]).
-const OPEN: usize = 4;
+/// Questions that are open at once.
+const OPEN: usize = WORKERS / 2;
 
 /// What a name stands for, or why that is not known.
 type Answer = Result<Vec<SocketAddr>, String>;

@@ -34,7 +34,7 @@ use crate::{accept, clock};
 /// Beyond grace and drain: what a shard may take for its last writes before the process ends all the same.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 /// Threads of one shard on which files and host names are waited for.
-const WORKERS: usize = 8;
+pub(crate) const WORKERS: usize = 8;
 
 /// The process cannot start, or has lost a shard. Ends it with exit code 1.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The memory of one shard for requests that are too small to ask for room before they come.
 //!
 //! Each client may have one request under way, whatever the others hold; more are taken only while there is room. So nobody
-//! waits for others: a client that is held back goes on with the next answer of its own at the latest.
+//! waits for others: a client that is held back goes on when its own requests are answered, at the latest.
 
 use crate::stats::BudgetStats;
 
