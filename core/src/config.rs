@@ -333,6 +333,17 @@ impl Default for Config {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_late_upload_is_waited_for_a_minute_or_longer_where_slow_ones_are_expected() {
+        // The limit beside the bytes, seconds; bytes per second; what is waited, seconds.
+        let table = [(30, 1 << 20, 60), (6, 1 << 20, 60), (90, 1 << 20, 180), (30, 1 << 16, 110)];
+        for (upload, upload_bytes_per_second, late) in table {
+            let upload = Duration::from_secs(upload);
+            let timeouts = S3Timeouts { upload, upload_bytes_per_second, ..S3Timeouts::default() };
+            assert_eq!(timeouts.late_upload(), Duration::from_secs(late), "{timeouts:?}");
+        }
+    }
+
     /// Prefix, a topic name of 249 bytes, the partition, and what the message adds for each key.
     const LONGEST_KEY: u32 = 27 + 249 + 11 + 43;
 
